@@ -6,13 +6,14 @@ Invariant: no field is written by hand: what the server does not say does not ex
 """
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 from fallow.doors.answers import field, overview, past
 from fallow.doors.answers import rows as telling
 from fallow.doors.api import endpoints, openapi
+from fallow.model.cost import PART_WORDS
 
 TARGET = Path(__file__).parents[1] / "ui" / "src" / "api.ts"
 
@@ -56,8 +57,22 @@ def write_types() -> str:
         "",
     ]
     lines += [f"export type {name} = {_join(get_args(kind))};" for name, kind in WORDS.items()]
+    lines += ["", *_write_parts()]
     lines += ["", *(_struct(name, schema, words) for name, schema in schemas.items()), BESIDE]
     return "\n".join(lines)
+
+
+def _write_parts() -> Iterator[str]:
+    """A page begins them with a capital."""
+    yield "/** The five parts of all that is paid for, by the keys of a report. */"
+    yield "export const PART_WORDS = {"
+    yield from (f'  {_camel(part)}: "{word.capitalize()}",' for part, word in PART_WORDS.items())
+    yield "} as const;"
+
+
+def _camel(part: str) -> str:
+    head, *tail = part.split("_")
+    return head + "".join(map(str.capitalize, tail))
 
 
 def _join(words: tuple[str, ...]) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -447,15 +447,29 @@ async def end_override(api: kube.Api, name: str) -> None:
 
 
 async def _annotate_budget(api: kube.Api, name: str, said: Mapping[str, str | None]) -> None:
+    found = await _read_budget(api, name)
+    body = {"metadata": {"uid": found["metadata"]["uid"], "annotations": said}}
     try:
-        found = await api.get(kube.COST_BUDGETS, None, name)
-        body = {"metadata": {"uid": found["metadata"]["uid"], "annotations": said}}
         await api.merge_patch(kube.COST_BUDGETS, None, name, body, field_manager=names.FIELD_MANAGER)
     except errors.NotFound:
-        raise Declined(Why.unknown, f"there is no CostBudget {name}") from None
+        raise _no_budget(name) from None
+
+
+async def _read_budget(api: kube.Api, name: str) -> Mapping[str, Any]:
+    try:
+        return await api.get(kube.COST_BUDGETS, None, name)
+    except errors.NotFound:
+        raise _no_budget(name) from None
+
+
+def _no_budget(name: str) -> Declined:
+    return Declined(Why.unknown, f"there is no CostBudget {name}")
 
 
 async def lift(api: kube.Api, name: str) -> tuple[int, int]:
-    """Let the pods go on that wait for this budget: how many do, of how many. What else they wait for stays."""
+    """Let the pods go on that wait for this budget: how many do, of how many. What else they wait for stays. Declined
+    where neither it nor any pod that waits for it is there."""
     waiting = [pod for pod in await gates.find(api, lambda resource: False) if name in pod.budgets]
+    if not waiting:  # of one that is gone, pods may still wait
+        await _read_budget(api, name)
     return await gates.remove(api, waiting), len(waiting)

@@ -10,6 +10,15 @@ export type Layout = "whole" | "mig" | "slices" | "mps";
 export type AuthMode = "email" | "kube" | "oidc" | "proxy";
 export type DecidedType = "told" | "paused" | "resumed" | "kept" | "keepEnded" | "refused" | "failed" | "notPaused" | "broughtBack" | "left" | "frozen" | "unfrozen" | "noDecision" | "wouldPause" | "regretted" | "released";
 
+/** The five parts of all that is paid for, by the keys of a report. */
+export const PART_WORDS = {
+  used: "Used",
+  allocatedUnused: "Held, not used",
+  heldIdle: "Held idle",
+  useUnknown: "Cannot tell",
+  unallocated: "Nobody held it",
+} as const;
+
 /** `void`: why it does not hold; None for one that does. */
 export type AckRow = {
   apiVersion: string;
@@ -200,8 +209,10 @@ export type BudgetTold = {
   problems: string[];
   burn: SpentUntil[];
 };
+/** `books_since`: what was spent before is not known, and in no budget. */
 export type BudgetsPage = {
   asOf: string;
+  booksSince: string | null;
   currency: string;
   items: BudgetTold[];
 };
@@ -269,21 +280,22 @@ export type CostSavingsPage = {
   dryRunWorth: number;
   roi: RoiTold;
 };
-/** `starts`: of the pieces; the last one ends with the window. What is left of the pieces is the platform's. */
+/** `starts`: of the pieces; the last one ends with the window. What is left of the pieces is the platform's. None: of a piece that was over when the books began (`books_since`) nobody knows what it cost. */
 export type CostSeriesPage = {
   window: WindowTold;
   asOf: string;
+  booksSince: string | null;
   currency: string;
   by: string[];
   step: "day" | "hour" | "month" | "week";
   starts: string[];
   series: SpendSeries[];
-  platform: number[];
-  used: number[];
-  allocatedUnused: number[];
-  heldIdle: number[];
-  useUnknown: number[];
-  total: number[];
+  platform: (number | null)[];
+  used: (number | null)[];
+  allocatedUnused: (number | null)[];
+  heldIdle: (number | null)[];
+  useUnknown: (number | null)[];
+  total: (number | null)[];
 };
 /** Money on one page. `per_hour`: of what runs now; `projected`: the month, if it goes on as its days so far, None in its first six hours. `lag_seconds`: how far the books are behind. */
 export type CostSummaryPage = {
@@ -347,10 +359,12 @@ export type Decisions = {
   next: string | null;
   revision: number;
 };
+/** `source`: where hours held idle and given back are from. `books`: the ledger, idle from when the silence began; `audit`: no books are kept, and idle counts from the verdict on, at list prices. */
 export type Digest = {
   cluster: string;
   since: string;
   until: string;
+  source: "audit" | "books";
   currency: string;
   counts: DigestCounts;
   idle: IdlePlace;
@@ -380,10 +394,11 @@ export type DigestCounts = {
   kept: number;
   failed: number;
 };
-/** What pauses of ours gave back. Of a dry run: what they would have, and how many of them would have been wrong. */
+/** What pauses of ours gave back. Of a dry run: what they would have, and how many of them would have been wrong. `taken_gpu_hours`: somebody else held them, or their node went; only the books know, and by them only these are money. */
 export type DigestSavings = {
   mode: "acting" | "dry-run";
   gpuHours: number | null;
+  takenGpuHours: number | null;
   cost: number | null;
   unpricedGpuHours: number | null;
   pauses: number;
@@ -481,9 +496,11 @@ export type GapTold = {
   to: string;
   because: string;
 };
+/** `source`: as of the savings: the books where they are kept. */
 export type GivenBack = {
   gpuHours: number | null;
   takenGpuHours: number | null;
+  source: "audit" | "books";
 };
 export type GpuEvidence = {
   uuid: string;
@@ -576,7 +593,7 @@ export type IdleCost = {
   unpricedGpus: number;
   unpriced: Unpriced[];
 };
-/** A namespace, or a workload in it (`kind` and `name`), by what it held idle. `cost` None: no price is known. */
+/** A namespace, or a workload in it (`kind` and `name`), by what it held idle. `cost`: of the hours whose price is known; None: of none is. */
 export type IdlePlace = {
   namespace: string;
   kind: string | null;
@@ -584,6 +601,7 @@ export type IdlePlace = {
   gpuHours: number;
   keptGpuHours: number;
   cost: number | null;
+  unpricedGpuHours: number;
 };
 export type KeepOffered = {
   hours: number;
@@ -899,9 +917,10 @@ export type RulesTold = {
   daemon: DaemonTold;
   sentence: string;
 };
+/** `gpu_hours` None: of that day nothing was written down. `taken_gpu_hours`: of these, somebody else held them, or their node went. */
 export type SavedDay = {
   day: string;
-  gpuHours: number;
+  gpuHours: number | null;
   takenGpuHours: number | null;
   regrets: number;
 };
@@ -915,10 +934,13 @@ export type SavingLine = {
   realisedGpuHours: number;
   method: string;
 };
+/** `source`: the books where they are kept, as on the page of costs; else the audit, which knows of what was taken only the least. `since`: nothing is known of the time before. */
 export type Savings = {
   days: SavedDay[];
   gpuHours: number;
   mode: "acting" | "dry-run";
+  source: "audit" | "books";
+  since: string | null;
 };
 export type SeedCluster = {
   name: string;
@@ -1035,10 +1057,10 @@ export type SpendRow = {
   unpricedGpuHours: number;
   change: number | null;
 };
-/** `costs`: one for each piece. */
+/** `costs`: one for each piece; None: no books were kept then. */
 export type SpendSeries = {
   key: string;
-  costs: number[];
+  costs: (number | null)[];
   total: number;
 };
 export type SpentTold = {

@@ -176,6 +176,12 @@ class Audit:
             for row in await self._rows(lambda on: on.execute(query, given).fetchall())
         ]
 
+    async def read_began(self) -> Instant | None:
+        """Nothing is known of the time before; None: nothing was written down."""
+        query = "SELECT min(at) FROM levels UNION ALL SELECT min(at) FROM entries"
+        found = [at for (at,) in await self._rows(lambda on: on.execute(query).fetchall()) if at is not None]
+        return min(found, default=None)
+
     async def levels(self, since: Instant, until: Instant = float("inf")) -> list[Levels]:
         query = "SELECT at, total, busy, idle, kept, unknown, free FROM levels WHERE at >= ? AND at < ? ORDER BY bucket"
         rows = await self._rows(lambda on: on.execute(query, (since, _finite(until))).fetchall())

@@ -60,6 +60,14 @@ class SpendState(StrEnum):
     use_unknown = "use_unknown"
 
 
+# The five parts of all that is paid for, as people are told of them: by pages, commands, digests and documents alike.
+# Programs know them by these keys.
+PART_WORDS: Final = {
+    "used": "used", "allocated_unused": "held, not used", "held_idle": "held idle", "use_unknown": "cannot tell",
+    "unallocated": "nobody held it",
+}
+
+
 class CapacityType(StrEnum):
     on_demand = "on-demand"
     spot = "spot"

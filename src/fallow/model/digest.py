@@ -24,7 +24,8 @@ class DigestCounts(DigestPart, frozen=True, kw_only=True):
 
 
 class IdlePlace(DigestPart, frozen=True, kw_only=True):
-    """A namespace, or a workload in it (`kind` and `name`), by what it held idle. `cost` None: no price is known."""
+    """A namespace, or a workload in it (`kind` and `name`), by what it held idle. `cost`: of the hours whose price is
+    known; None: of none is."""
 
     namespace: str
     kind: str | None
@@ -32,6 +33,7 @@ class IdlePlace(DigestPart, frozen=True, kw_only=True):
     gpu_hours: float
     kept_gpu_hours: float  # of these, under an acknowledgement
     cost: float | None
+    unpriced_gpu_hours: float
 
 
 class DigestAck(DigestPart, frozen=True, kw_only=True):
@@ -48,10 +50,13 @@ class DigestAck(DigestPart, frozen=True, kw_only=True):
 
 
 class DigestSavings(DigestPart, frozen=True, kw_only=True):
-    """What pauses of ours gave back. Of a dry run: what they would have, and how many of them would have been wrong."""
+    """What pauses of ours gave back. Of a dry run: what they would have, and how many of them would have been wrong.
+    `taken_gpu_hours`: somebody else held them, or their node went; only the books know, and by them only these are
+    money."""
 
     mode: Literal["acting", "dry-run"]
     gpu_hours: float | None  # None: what rests now could not be seen
+    taken_gpu_hours: float | None
     cost: float | None  # of the hours whose price is known; None: of none is
     unpriced_gpu_hours: float | None
     pauses: int
@@ -68,9 +73,13 @@ class DataHealth(DigestPart, frozen=True, kw_only=True):
 
 
 class Digest(DigestPart, frozen=True, kw_only=True):
+    """`source`: where hours held idle and given back are from. `books`: the ledger, idle from when the silence began;
+    `audit`: no books are kept, and idle counts from the verdict on, at list prices."""
+
     cluster: str
     since: str
     until: str
+    source: Literal["books", "audit"]
     currency: str
     counts: DigestCounts
     idle: IdlePlace  # all of it: of no namespace

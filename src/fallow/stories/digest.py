@@ -17,6 +17,7 @@ import msgspec
 
 from fallow import names, telemetry
 from fallow.account import audit, digest
+from fallow.account.held_idle import BookedDays
 from fallow.act.notices import digesting, facts, senders
 from fallow.clients import errors
 from fallow.clients.kubernetes import lease
@@ -31,7 +32,7 @@ log = logging.getLogger("fallow")
 
 INTERVAL: Final[Seconds] = 60.0
 Note: TypeAlias = Callable[[lease.MakeChanges], Awaitable[None]]  # writes on the Lease; a successor finds it
-Paid: TypeAlias = Callable[[Instant, Instant], Awaitable[digest.PaidRates | None]]
+Booked: TypeAlias = Callable[[Instant, Instant], Awaitable[BookedDays | None]]
 _PATIENCE: Final[Seconds] = HOUR  # for a cluster that cannot be seen just when the digest is due
 _LOG: Final = "log"  # where it goes when there is no channel
 
@@ -56,17 +57,17 @@ class DigestTurn(msgspec.Struct, frozen=True):
 
 class DigestStory:
     """`recall`: the annotations of the Lease; `note`: writes there, None: there is none, and we remember ourselves.
-    `paid`: what GPU-hours cost by the books; None: none are kept."""
+    `booked`: what the books have of some days; None: none are kept."""
 
     def __init__(
         self, *, schedule: Schedule, ask: digest.DigestAsk, channels: Sequence[idle.Channel], kept: audit.Audit,
         latest: Callable[[], decision.Cycle | None], wires: senders.Senders, head: facts.Letterhead,
         metrics: telemetry.Telemetry, recall: Callable[[], Mapping[str, str]], note: Note | None,
-        paid: Paid | None = None,
+        booked: Booked | None = None,
     ) -> None:
         self._schedule, self._ask, self._channels, self._kept = schedule, ask, channels, kept
         self._latest, self._wires, self._head, self._metrics = latest, wires, head, metrics
-        self._recall, self._note, self._paid = recall, note, paid
+        self._recall, self._note, self._booked = recall, note, booked
         self._own: SentDigest | None = None
         self._missed: tuple[str, ...] = ()
 
@@ -104,9 +105,9 @@ class DigestStory:
 
     async def _make(self, due: Instant) -> Digest:
         since = max(self._schedule.latest(due - 1), due - digest.LONGEST)
-        paid = None if self._paid is None else await self._paid(since, due)
+        booked = None if self._booked is None else await self._booked(since, due)
         asked = msgspec.structs.replace(self._ask, since=since, until=due)
-        made = await digest.make(self._kept, self._latest(), asked, paid)
+        made = await digest.make(self._kept, self._latest(), asked, booked)
         return made if self._is_known() else _forget_now(made)
 
     async def _send(self, made: Digest, sent: SentDigest, turn: Turn) -> DigestTurn:
@@ -195,6 +196,7 @@ def _settle(found: SentDigest) -> SentDigest:
 
 
 def _forget_now(made: Digest) -> Digest:
-    """What rests now was not seen, nor who keeps what: not known, which is not nothing."""
+    """What rests now was not seen, nor who keeps what: not known, which is not nothing. The books know
+    what is booked."""
     saved = msgspec.structs.replace(made.savings, gpu_hours=None, cost=None, unpriced_gpu_hours=None)
-    return msgspec.structs.replace(made, acks=None, savings=saved)
+    return msgspec.structs.replace(made, acks=None, savings=made.savings if made.source == "books" else saved)

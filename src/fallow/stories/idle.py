@@ -8,7 +8,7 @@ about to be paused is written down before, and what was not paused is taken out 
 
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -22,6 +22,7 @@ from fallow.clients import errors
 from fallow.clients.kubernetes import lease
 from fallow.decide.idle import plan as brain
 from fallow.model import cluster, decision, kinds, long_memory, marks
+from fallow.model.policies import idle
 from fallow.model.units import Instant
 from fallow.observe.cluster import snapshot
 from fallow.stories.turn import Turn, stumbling
@@ -67,6 +68,26 @@ class Look(msgspec.Struct, frozen=True):
     def patch_of(self, finding: decision.Finding) -> dict[str, Any] | None:
         """The same by object; None: nothing."""
         return {str(write.ref): write.body for write in self.writes_of(finding)} or None
+
+
+def find_written(seen: cluster.Snapshot, there: Iterable[cluster.Workload]) -> cluster.Snapshot:
+    """The same with what stands on its workloads now (`there`), whoever wrote it since; the very same where that is
+    nothing new. What was measured is of then, and so are the pods that it was measured of."""
+    now, found = {each.ref.uid: each for each in there}, list(seen.workloads)
+    for index, before in enumerate(seen.workloads):
+        after = now.get(before.ref.uid, before)
+        if (after.annotations, after.marks) != (before.annotations, before.marks):
+            found[index] = msgspec.structs.replace(after, pods=before.pods, strays=before.strays)
+    is_same = all(after is before for after, before in zip(found, seen.workloads, strict=True))
+    return seen if is_same else msgspec.structs.replace(seen, workloads=tuple(found), version=None)
+
+
+def judge_anew(plan: decision.Plan, seen: cluster.Snapshot, mandate: idle.Mandate) -> decision.Plan:
+    """What the plan of a cycle would be by what was written since, for those who ask: nothing is done or remembered of
+    it. The cycle has counted itself; it does not count twice."""
+    confirmed = {uid: count - 1 for uid, count in plan.memory.confirmed.items()}
+    with stumbling():
+        return brain.make_plan(seen, mandate, msgspec.structs.replace(plan.memory, confirmed=confirmed), plan.at)
 
 
 class IdleStory:

@@ -167,7 +167,7 @@ async def _lay_ground(
         eyes=_make_eyes(seen, usage, leadership, later, clock), hands=hands, poster=poster, wires=wires, head=head,
         kept=await open_audit(options.state_dir, stack) if options.loop.daemon else None, metrics=metrics,
         traces=traces, clock=clock, latest=later.cycle,
-        paid=functools.partial(later.read_paid, options.cost.currency),
+        booked=functools.partial(later.read_booked, options.cost.currency),
     )
 
 

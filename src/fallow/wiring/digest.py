@@ -22,7 +22,7 @@ def make_stories(ground: Groundwork, kept: audit.Audit) -> list[loop.Story]:
     story = digests.DigestStory(
         schedule=wanted.schedule, ask=ask, channels=wanted.channels, kept=kept, latest=ground.latest,
         wires=ground.wires, head=ground.head, metrics=ground.metrics, recall=lambda: ground.leadership.annotations,
-        note=ground.note, paid=ground.paid,
+        note=ground.note, booked=ground.booked,
     )
     return [loop.Story(
         name=DIGEST, interval=digests.INTERVAL, budget=2 * digests.INTERVAL, tick=story.tick, look=story.look,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import msgspec
 
 from fallow import loop, settings, telemetry, tracing
-from fallow.account import audit, digest
+from fallow.account import audit, held_idle
 from fallow.act import hands as doing
 from fallow.act.notices import facts, senders
 from fallow.clients.kubernetes import api as kube
@@ -49,9 +49,11 @@ class Later:
         found = self.looping.latest(IDLE)
         return found if isinstance(found, decision.Cycle) else None
 
-    async def read_paid(self, currency: str, since: Instant, until: Instant) -> digest.PaidRates | None:
-        """What GPUs were paid for with; None where no books are kept."""
-        return None if self.books is None else await digest.read_paid(self.books.sums, currency, since, until)
+    async def read_booked(self, currency: str, since: Instant, until: Instant) -> held_idle.BookedDays | None:
+        """What the books have of some days; None where none are kept."""
+        if self.books is None:
+            return None
+        return await held_idle.read_booked(self.books.ledger, self.books.sums, currency, since, until)
 
     def find_kept_for(self, ref: cluster.Ref) -> float | None:
         """What the last acknowledgement of a workload has cost; None where nobody booked any."""
@@ -60,7 +62,7 @@ class Later:
 
 
 class Groundwork(msgspec.Struct, frozen=True, kw_only=True):
-    """`kept`: the audit; a daemon's. `latest`: the idle story's cycle. `paid`: by the books, for the digest."""
+    """`kept`: the audit; a daemon's. `latest`: the idle story's cycle. `booked`: by the books, for the digest."""
 
     options: settings.Settings
     access: config.Access
@@ -79,7 +81,7 @@ class Groundwork(msgspec.Struct, frozen=True, kw_only=True):
     traces: tracing.Traces
     clock: Clock
     latest: Callable[[], decision.Cycle | None]
-    paid: digests.Paid
+    booked: digests.Booked
 
     @property
     def namespace(self) -> str:

@@ -7,10 +7,11 @@ import pytest
 from tests import builders, cost_scenes
 from tests.builders import DAY, HOUR, MINUTE, NOW, World
 
-from fallow.account import audit, chronicle, digest, savings
-from fallow.clients import errors
+from fallow.account import audit, chronicle, digest, held_idle, savings
+from fallow.act.notices import digesting
 from fallow.decide.idle import plan as brain
 from fallow.model import cluster, decision
+from fallow.model.cost import UNIT, BookedSaving, CostQuery, SavingKind, SpendState
 from fallow.model.history import AuditEntry, CameBy, Condition, Happened, Turned
 from fallow.model.units import rfc3339
 
@@ -58,27 +59,52 @@ async def play(kept: audit.Audit, world: World, hours: float, *, fails: range = 
     return latest
 
 
-@pytest.mark.parametrize("is_away", [False, True])
-async def test_where_books_are_kept_hours_cost_what_was_paid_and_no_list_price_is_asked(kept, is_away):
-    """The list has 0.526 for a T4; these cost 2.00 in the currency of the books, and of one nobody knows."""
-    latest, paid = await play(kept, make_world(), 10), cost_scenes.key("ml", "quiet", node="node-1")
-    odd = cost_scenes.key("web", "odd", node="node-1")
-    begin = int(NOW) // 3600 * 3600 - 4 * 3600
+def saving(hours: float, *, at: int, is_realised: bool, dollars: int = 0, is_dry: bool = False) -> BookedSaving:
+    details = msgspec.json.encode({"gpuHours": hours}).decode()
+    return BookedSaving(
+        id=f"{hours}-{is_realised}-{is_dry}", at=at, namespace="ml", kind=SavingKind.waste, saved=dollars * UNIT,
+        baseline=dollars * UNIT, actual=0, details=details, realised=is_realised, is_dry_run=is_dry,
+    )
+
+
+@pytest.mark.parametrize("is_dry", [False, True])
+async def test_where_books_are_kept_a_digest_has_their_figures(kept, is_dry):
+    """The audit has 40 hours held idle and nothing given back: where books are kept, no one asks it."""
+    latest, day = await play(kept, make_world(), 10), cost_scenes.TODAY
+    quiet, odd = (cost_scenes.key(*of, node="node-1") for of in (("ml", "quiet"), ("web", "odd")))
+    idle = SpendState.held_idle
     booked = [
-        *cost_scenes.held("GPU-0", begin, begin + 3600, paid, rate=2 * 10**9),
-        *cost_scenes.held("GPU-1", begin, begin + 3600, odd, rate=None),
+        *cost_scenes.held("GPU-0", day, day + 3 * 3600, quiet, idle, rate=2 * 10**9),
+        *cost_scenes.held("GPU-0", day + 3 * 3600, day + 4 * 3600, quiet, idle, rate=2 * 10**9, ack="a-1"),
+        *cost_scenes.held("GPU-0", day + 4 * 3600, day + 9 * 3600, quiet, rate=2 * 10**9),
+        *cost_scenes.held("GPU-1", day, day + 3600, odd, idle, rate=None),
     ]
+    saved = (
+        saving(5.0, at=day, is_realised=True, dollars=10), saving(3.0, at=day, is_realised=False),
+        saving(9.0, at=day, is_realised=False, dollars=18, is_dry=True),
+    )
+    asked = msgspec.structs.replace(ASK, is_dry=is_dry)
+    async with cost_scenes.opened(booked, prices=(), savings=saved, currency="EUR") as ledger:
+        days = await held_idle.read_booked(ledger, ledger.sums, "EUR", ASK.since, ASK.until)
+        report = await ledger.sums(CostQuery(begin=int(ASK.since), end=int(ASK.until)))
+    made = await digest.make(kept, latest, asked, days)
+    places = {each.name: (each.gpu_hours, each.kept_gpu_hours, each.cost, each.unpriced_gpu_hours)
+              for each in made.workloads}
+    assert places == {"quiet": (4.0, 1.0, 8.0, 0.0), "odd": (1.0, 0.0, None, 1.0)}
+    assert (made.idle.gpu_hours, made.idle.cost, made.idle.unpriced_gpu_hours) == (5.0, 8.0, 1.0)
+    assert made.idle.cost == sum(one.parts[idle].cost for one in report) / UNIT  # as `fallow cost` says it
+    back = made.savings
+    assert (back.gpu_hours, back.taken_gpu_hours, back.cost) == ((9.0, None, 18.0) if is_dry else (8.0, 5.0, 10.0))
+    text = digesting.write_text(made)
+    assert "5.0 GPU-hours held idle (8.00 EUR, 1.0 GPU-hours have no price)" in text
+    said = "9.0 GPU-hours would have been" if is_dry else "5.0 GPU-hours of these were taken by others, saved 10.00 EUR"
+    assert (said in text, "no books are kept" in text) == (True, False), text
 
-    async def away(asked):
-        raise errors.Unreachable("the database is away")
 
-    async with cost_scenes.opened(booked, prices=()) as ledger:
-        rates = await digest.read_paid(away if is_away else ledger.sums, "EUR", ASK.since, ASK.until)
-    made = await digest.make(kept, latest, ASK, rates)
-    costs = {place.name: (place.gpu_hours, place.cost) for place in made.workloads}
-    hours, cost = costs["quiet"]
-    assert cost == (None if is_away else pytest.approx(2.0 * hours, abs=0.01))
-    assert (costs["odd"][1], made.idle.cost, made.currency) == (None, None, "EUR")
+async def test_where_no_books_are_kept_a_digest_says_so_and_from_when_idle_counts(kept):
+    made = await digest.make(kept, await play(kept, make_world(), 10), ASK)
+    assert made.source == "audit"
+    assert "no books are kept: idle counts from the verdict on, at list prices" in digesting.write_text(made)
 
 
 async def test_hours_held_idle_are_counted_by_workload_and_namespace_with_what_they_cost(kept):
@@ -90,7 +116,7 @@ async def test_hours_held_idle_are_counted_by_workload_and_namespace_with_what_t
     }
     places = [(each.namespace, each.gpu_hours, each.cost) for each in made.namespaces]
     assert places == [("ml", 30.0, 15.78), ("web", 10.0, None)]
-    assert (made.idle.gpu_hours, made.idle.cost) == (40.0, None)
+    assert (made.idle.gpu_hours, made.idle.cost, made.idle.unpriced_gpu_hours) == (40.0, 15.78, 10.0)
 
 
 @pytest.mark.parametrize(("second", "cost"), [(builders.idle, 56.46), (builders.busy, None)])

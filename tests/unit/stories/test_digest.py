@@ -112,7 +112,7 @@ async def test_it_goes_once_when_it_is_due() -> None:
     message = json.loads(room.asked[0].body)
     assert message["channel"] == "#gpu"
     [shown] = message["attachments"]
-    held = "0.0 GPU-hours held idle, from the verdict on (0.00 USD)"
+    held = "0.0 GPU-hours held idle (0.00 USD)"
     assert shown["fallback"] == f"prod, 2026-11-06 to 2026-11-13: {held}"
     assert [field["title"] for field in shown["fields"]] == [
         "What was done", "Given back", "Most idle, by namespace", "Most idle, 0 workloads", "Kept on purpose",

@@ -14,23 +14,25 @@ from fallow.model.units import many
 Section = tuple[str, list[str]]  # a heading and what stands below it
 _MOST_ACKS = 10
 _LONGEST_LINE = 500  # characters
+_NO_BOOKS = "no books are kept: idle counts from the verdict on, at list prices"
 _UNSEEN = "not known: the cluster could not be seen when this was made"
 
 
 def headline(made: Digest) -> str:
     days = f"{made.since[:10]} to {made.until[:10]}"
-    held = f"{_hours(made.idle.gpu_hours)} held idle, from the verdict on{_cost(made, made.idle.cost)}"
+    held = f"{_hours(made.idle.gpu_hours)} held idle{_cost(made, made.idle)}"
     return f"{made.cluster}, {days}: {held}"
 
 
 def sections(made: Digest) -> list[Section]:
     top = len(made.workloads)
+    no_books = () if made.source == "books" else (_NO_BOOKS,)
     found: list[Section] = [
         ("What was done", list(_tell_counts(made))), ("Given back", [_tell_savings(made)]),
         ("Most idle, by namespace", [_tell_place(made, each) for each in made.namespaces]),
         (f"Most idle, {many(top, 'workload')}", [_tell_place(made, each) for each in made.workloads]),
         ("Kept on purpose", list(_tell_acks(made))),
-        ("How well it was seen", list(_tell_health(made))),
+        ("How well it was seen", [*_tell_health(made), *no_books]),
     ]
     return [(heading, [_tame(line) for line in said]) for heading, said in found]
 
@@ -88,18 +90,26 @@ def _tell_savings(made: Digest) -> str:
     saved = made.savings
     if saved.gpu_hours is None:
         return _UNSEEN
+    given, pauses = _hours(saved.gpu_hours), many(saved.pauses, "pause")
+    if saved.mode == "dry-run":
+        wrong = f"; {saved.wrong} of them would have been mistakes" if saved.wrong else ""
+        return f"{given} would have been, by {pauses}{_tell_worth(made, 'worth')}{wrong}"
+    if saved.taken_gpu_hours is None:
+        return f"{given} by {pauses}{_tell_worth(made, 'worth')}"
+    taken = f"; {_hours(saved.taken_gpu_hours)} of these were taken by others"
+    return f"{given} by {pauses}{taken}{_tell_worth(made, 'saved') if saved.taken_gpu_hours else ''}"
+
+
+def _tell_worth(made: Digest, word: str) -> str:
+    saved = made.savings
     unpriced = f" and {_hours(saved.unpriced_gpu_hours)} without a known price" if saved.unpriced_gpu_hours else ""
-    worth = f", worth {_money(made, saved.cost)}{unpriced}" if saved.cost is not None else ""
-    if saved.mode == "acting":
-        return f"{_hours(saved.gpu_hours)} by {many(saved.pauses, 'pause')}{worth}"
-    wrong = f"; {saved.wrong} of them would have been mistakes" if saved.wrong else ""
-    return f"{_hours(saved.gpu_hours)} would have been, by {many(saved.pauses, 'pause')}{worth}{wrong}"
+    return f", {word} {_money(made, saved.cost)}{unpriced}" if saved.cost is not None else ""
 
 
 def _tell_place(made: Digest, place: IdlePlace) -> str:
     where = place.namespace if place.name is None else f"{place.namespace}: {place.kind}/{place.name}"
     kept = f", {_hours(place.kept_gpu_hours)} of these kept" if place.kept_gpu_hours else ""
-    return f"{where}, {_hours(place.gpu_hours)}{_cost(made, place.cost)}{kept}"
+    return f"{where}, {_hours(place.gpu_hours)}{_cost(made, place)}{kept}"
 
 
 def _tell_acks(made: Digest) -> Iterator[str]:
@@ -113,7 +123,7 @@ def _tell_acks(made: Digest) -> Iterator[str]:
 
 def _tell_ack(made: Digest, ack: DigestAck) -> str:
     why = f": {ack.reason}" if ack.reason else ""
-    spent = f"{_hours(ack.gpu_hours)} idle{_cost(made, ack.cost)}"
+    spent = f"{_hours(ack.gpu_hours)} idle{f' ({_money(made, ack.cost)})' if ack.cost is not None else ''}"
     return f"{ack.namespace}: {ack.kind}/{ack.name}, {spent}, until {ack.until} by {ack.by}{why}"
 
 
@@ -135,5 +145,8 @@ def _money(made: Digest, amount: float | None) -> str:
     return f"{amount:,.2f} {made.currency}" if amount is not None else ""
 
 
-def _cost(made: Digest, amount: float | None) -> str:
-    return f" ({_money(made, amount)})" if amount is not None else ""
+def _cost(made: Digest, place: IdlePlace) -> str:
+    if place.cost is None:
+        return ""
+    unpriced = f", {_hours(place.unpriced_gpu_hours)} have no price" if place.unpriced_gpu_hours else ""
+    return f" ({_money(made, place.cost)}{unpriced})"

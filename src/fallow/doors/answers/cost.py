@@ -195,38 +195,41 @@ def _age(price: BookedPrice, at: cost.Second) -> float | None:
 
 
 class SpendSeries(answers.Shape, frozen=True, kw_only=True):
-    """`costs`: one for each piece."""
+    """`costs`: one for each piece; None: no books were kept then."""
 
     key: str
-    costs: tuple[float, ...]
+    costs: tuple[float | None, ...]
     total: float
 
 
 class CostSeriesPage(answers.Shape, frozen=True, kw_only=True):
-    """`starts`: of the pieces; the last one ends with the window. What is left of the pieces is the platform's."""
+    """`starts`: of the pieces; the last one ends with the window. What is left of the pieces is the platform's. None:
+    of a piece that was over when the books began (`books_since`) nobody knows what it cost."""
 
     window: WindowTold
     as_of: str
+    books_since: str | None
     currency: str
     by: tuple[str, ...]
     step: Literal["hour", "day", "week", "month"]
     starts: tuple[str, ...]
     series: tuple[SpendSeries, ...]
-    platform: tuple[float, ...]
-    used: tuple[float, ...]
-    allocated_unused: tuple[float, ...]
-    held_idle: tuple[float, ...]
-    use_unknown: tuple[float, ...]
-    total: tuple[float, ...]
+    platform: tuple[float | None, ...]
+    used: tuple[float | None, ...]
+    allocated_unused: tuple[float | None, ...]
+    held_idle: tuple[float | None, ...]
+    use_unknown: tuple[float | None, ...]
+    total: tuple[float | None, ...]
 
 
 def show_series(
     sums: Sequence[CostSum], pieces: Sequence[tuple[cost.Second, cost.Second]], *, span: TimeSpan,
-    seen_until: cost.Second, currency: str, by: Sequence[cost.Dimension], step: cost.CostStep, most: int,
+    seen_until: cost.Second, began: cost.Second | None, currency: str, by: Sequence[cost.Dimension],
+    step: cost.CostStep, most: int,
 ) -> CostSeriesPage:
-    """The costliest `most` by themselves, the others as one."""
-    place = {begin: at for at, (begin, _) in enumerate(pieces)}
-    groups, states = defaultdict[tuple[str, ...], list[Nano]](lambda: [0] * len(pieces)), _StateSums(len(pieces))
+    """The costliest `most` by themselves, the others as one. `began`: the books; None: they are empty."""
+    place, is_kept = {begin: at for at, (begin, _) in enumerate(pieces)}, _find_kept(pieces, began)
+    groups, states = defaultdict[tuple[str, ...], list[Nano]](lambda: [0] * len(pieces)), _StateSums(is_kept)
     for one in sums:
         at = place[one.begin]
         states.add(at, one)
@@ -239,20 +242,30 @@ def show_series(
         kept.append((cost.OTHER, [sum(values) for values in zip(*(values for _, values in rest), strict=True)]))
     return CostSeriesPage(
         window=tell_window(span), as_of=units.rfc3339(seen_until), currency=currency, by=tuple(map(str, by)),
-        step=step.value, starts=tuple(units.rfc3339(begin) for begin, _ in pieces),
+        books_since=None if began is None else units.rfc3339(began), step=step.value,
+        starts=tuple(units.rfc3339(begin) for begin, _ in pieces),
         series=tuple(
-            SpendSeries(key=key, costs=tuple(map(money, values)), total=money(sum(values))) for key, values in kept
+            SpendSeries(key=key, costs=_tell_kept(values, is_kept), total=money(sum(values))) for key, values in kept
         ),
         platform=states.tell("unallocated"), used=states.tell("used"), allocated_unused=states.tell("unused"),
         held_idle=states.tell("held_idle"), use_unknown=states.tell("use_unknown"), total=states.tell("total"),
     )
 
 
+def _find_kept(pieces: Sequence[tuple[cost.Second, cost.Second]], began: cost.Second | None) -> list[bool]:
+    return [began is not None and end > began for _, end in pieces]
+
+
+def _tell_kept(values: Iterable[Nano], is_kept: Sequence[bool]) -> tuple[float | None, ...]:
+    return tuple(money(value) if known else None for value, known in zip(values, is_kept, strict=True))
+
+
 class _StateSums:
     """Money of each piece, by what it was."""
 
-    def __init__(self, pieces: int) -> None:
-        self._of = defaultdict[str, list[Nano]](lambda: [0] * pieces)
+    def __init__(self, is_kept: Sequence[bool]) -> None:
+        self._is_kept = is_kept
+        self._of = defaultdict[str, list[Nano]](lambda: [0] * len(is_kept))
 
     def add(self, at: int, one: CostSum) -> None:
         for state, amounts in one.parts.items():
@@ -263,8 +276,8 @@ class _StateSums:
                 self._of[state.value][at] += amounts.cost
             self._of["total"][at] += amounts.cost
 
-    def tell(self, state: str) -> tuple[float, ...]:
-        return tuple(map(money, self._of[state]))
+    def tell(self, state: str) -> tuple[float | None, ...]:
+        return _tell_kept(self._of[state], self._is_kept)
 
 
 # ---- savings ---------------------------------------------------------------------------------------------------------

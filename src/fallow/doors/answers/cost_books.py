@@ -101,9 +101,11 @@ async def read_series(
 ) -> telling.CostSeriesPage:
     """ValueError where there are too many pieces."""
     span = asked.span
-    meta, sums = await asyncio.gather(books.ledger.read_meta(), books.sums(_query(asked, span, step)))
+    meta, began, sums = await asyncio.gather(
+        books.ledger.read_meta(), books.ledger.read_began(), books.sums(_query(asked, span, step))
+    )
     return telling.show_series(
-        sums, calendar.cut(span.begin, span.end, step, asked.zone), span=span, seen_until=meta.seen_until,
+        sums, calendar.cut(span.begin, span.end, step, asked.zone), span=span, seen_until=meta.seen_until, began=began,
         currency=meta.currency, by=asked.by, step=step, most=asked.most or MOST_SERIES,
     )
 

@@ -77,23 +77,28 @@ class BudgetTold(answers.Shape, frozen=True, kw_only=True):
 
 
 class BudgetsPage(answers.Shape, frozen=True, kw_only=True):
+    """`books_since`: what was spent before is not known, and in no budget."""
+
     as_of: str
+    books_since: str | None
     currency: str
     items: tuple[BudgetTold, ...]
 
 
 async def read_budgets(books: CostBooks, now: Instant) -> BudgetsPage:
-    meta, readings = await asyncio.gather(
-        books.ledger.read_meta(), books.ledger.read_budgets(int(now) - _READINGS, int(now) + 1)
+    meta, began, readings = await asyncio.gather(
+        books.ledger.read_meta(), books.ledger.read_began(),
+        books.ledger.read_budgets(int(now) - _READINGS, int(now) + 1),
     )
     there = sorted(books.budgets(), key=lambda one: (-_used(one), one.name))
     until = min(int(now), meta.seen_until)
-    burns = await asyncio.gather(*(_read_burn(books, one, until) for one in there[:MOST_BURNS]))
+    burns = await asyncio.gather(*(_read_burn(books, one, began, until) for one in there[:MOST_BURNS]))
     items = [_tell(one, burn, now) for one, burn in zip(there, burns, strict=False)]
     items += [_tell(one, (), now) for one in there[MOST_BURNS:]]
     items += _tell_readings(readings, {one.name for one in there})
     return BudgetsPage(
         as_of=units.rfc3339(meta.seen_until), currency=meta.currency,
+        books_since=None if began is None else units.rfc3339(began),
         items=tuple(sorted(items, key=lambda one: (-(one.percentage_used or 0.0), one.budget))),
     )
 
@@ -105,14 +110,16 @@ def _used(one: CostBudget) -> float:
 # ---- how it was spent ------------------------------------------------------------------------------------------------
 
 
-async def _read_burn(books: CostBooks, of: CostBudget, until: Second) -> tuple[SpentUntil, ...]:
-    """By days of its own calendar, or by hours where it is short."""
+async def _read_burn(
+    books: CostBooks, of: CostBudget, began: Second | None, until: Second
+) -> tuple[SpentUntil, ...]:
+    """By days of its own calendar, or by hours where it is short; from when books are kept."""
     bounds = _find_bounds(of)
     where = _find_filters(of)
-    if bounds is None or where is None or until <= bounds[0]:
+    if bounds is None or where is None or began is None or until <= max(bounds[0], began):
         return ()
-    begin, end = bounds[0], min(bounds[1], until)
-    step = CostStep.hour if bounds[1] - begin <= _BY_HOUR else CostStep.day
+    begin, end = max(bounds[0], began), min(bounds[1], until)
+    step = CostStep.hour if bounds[1] - bounds[0] <= _BY_HOUR else CostStep.day
     sums = await books.sums(CostQuery(begin=begin, end=end, where=where, step=step, zone=of.period.zone))
     spent, burn = 0, [SpentUntil(at=units.rfc3339(begin), spend=0.0)]
     for one in sums:

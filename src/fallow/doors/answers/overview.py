@@ -51,8 +51,11 @@ class PausedSums(answers.Shape, frozen=True, kw_only=True):
 
 
 class GivenBack(answers.Shape, frozen=True, kw_only=True):
+    """`source`: as of the savings: the books where they are kept."""
+
     gpu_hours: float | None  # None: what happened cannot be read
     taken_gpu_hours: float | None
+    source: Literal["books", "audit"]
 
 
 class ComingStep(answers.Shape, frozen=True, kw_only=True):

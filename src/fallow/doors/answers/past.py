@@ -9,12 +9,13 @@ from __future__ import annotations
 import itertools
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
-from fallow.account import audit, savings
+from fallow.account import audit, held_idle, savings
 from fallow.doors import answers
 from fallow.doors.answers import workloads as naming
 from fallow.model import units
+from fallow.model.cost import BookedSaving
 from fallow.model.history import AuditEntry, Happened, Levels
 from fallow.model.policies import idle
 from fallow.model.units import DAY, HOUR, MINUTE, Instant, Seconds
@@ -177,16 +178,24 @@ def _find_freezes(entries: Sequence[AuditEntry], now: Instant) -> Iterator[SpanT
 
 
 class SavedDay(answers.Shape, frozen=True, kw_only=True):
+    """`gpu_hours` None: of that day nothing was written down. `taken_gpu_hours`: of these, somebody else held them, or
+    their node went."""
+
     day: str
-    gpu_hours: float
+    gpu_hours: float | None
     taken_gpu_hours: float | None
     regrets: int
 
 
 class SavingsPage(answers.Shape, frozen=True, kw_only=True):
+    """`source`: the books where they are kept, as on the page of costs; else the audit, which knows of what was taken
+    only the least. `since`: nothing is known of the time before."""
+
     days: tuple[SavedDay, ...]
     gpu_hours: float
     mode: Literal["acting", "dry-run"]
+    source: Literal["books", "audit"]
+    since: str | None
 
 
 def taken_between(
@@ -205,22 +214,51 @@ def taken_between(
     return round(taken, 2)
 
 
+class DayHours(NamedTuple):
+    """GPU-hours of one day, or of what is over of it."""
+
+    given: float
+    taken: float | None
+
+
+def count_day(
+    spans: Sequence[savings.PauseSpan], levels: Sequence[Levels], begin: Instant, end: Instant
+) -> DayHours:
+    """By the audit."""
+    return DayHours(savings.hours_between(spans, begin, end), taken_between(spans, levels, begin, end))
+
+
+def read_day(rows: Iterable[BookedSaving], begin: Instant, *, is_dry: bool) -> DayHours:
+    """By the books, which have a row for each UTC day."""
+    back = held_idle.add_given_back(row for row in rows if begin <= row.at < begin + DAY)
+    if is_dry:
+        return DayHours(round(back.dry.hours, 2), None)
+    return DayHours(round(back.given.hours, 2), round(back.taken.hours, 2))
+
+
+def find_days(days: int, now: Instant) -> list[Instant]:
+    """The first instants of the last so many UTC days."""
+    today = now // DAY * DAY
+    return [today - back * DAY for back in range(days - 1, -1, -1)]
+
+
 def show_savings(
-    spans: Sequence[savings.PauseSpan], regretted: Iterable[Instant], levels: Sequence[Levels], *, days: int,
-    now: Instant, is_dry: bool,
+    hours: Mapping[Instant, DayHours], regretted: Iterable[Instant], *, is_dry: bool,
+    source: Literal["books", "audit"], since: Instant | None,
 ) -> SavingsPage:
     """`regretted`: when a pause was undone at once; of a dry run, when one would have been."""
-    today, regrets = now // DAY * DAY, Counter(at // DAY * DAY for at in regretted)
-    starts = [today - back * DAY for back in range(days - 1, -1, -1)]
+    regrets = Counter(at // DAY * DAY for at in regretted)
     shown = tuple(
         SavedDay(
-            day=units.rfc3339(start)[:10], gpu_hours=savings.hours_between(spans, start, min(start + DAY, now)),
-            taken_gpu_hours=taken_between(spans, levels, start, min(start + DAY, now)), regrets=regrets[start],
+            day=units.rfc3339(start)[:10], gpu_hours=one.given if is_known else None,
+            taken_gpu_hours=one.taken if is_known else None, regrets=regrets[start],
         )
-        for start in starts
+        for start, one in hours.items() for is_known in [since is not None and start + DAY > since]
     )
-    total = round(sum(day.gpu_hours for day in shown), 2)
-    return SavingsPage(days=shown, gpu_hours=total, mode="dry-run" if is_dry else "acting")
+    return SavingsPage(
+        days=shown, gpu_hours=round(sum(day.gpu_hours or 0.0 for day in shown), 2), source=source,
+        mode="dry-run" if is_dry else "acting", since=None if since is None else units.rfc3339(since),
+    )
 
 
 # ---- regrets ---------------------------------------------------------------------------------------------------------

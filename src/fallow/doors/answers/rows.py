@@ -8,8 +8,9 @@ Invariant: a state is told by verdict, skip and marks alone; no sentence is read
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -21,7 +22,7 @@ from fallow.doors.answers import workloads as naming
 from fallow.model import bills, cluster, decision, kinds, marks, price_book, shares, units
 from fallow.model.decision import Reason, Verdict
 from fallow.model.history import Condition
-from fallow.model.units import DAY, HOUR, MINUTE, Instant
+from fallow.model.units import DAY, HOUR, MINUTE, Instant, Seconds
 
 WorkloadState: TypeAlias = Literal["busy", "idle", "told", "kept", "left", "unknown", "paused", "resuming"]
 RowGroup: TypeAlias = Literal["willPause", "onTheWay", "leftAlone", "kept", "unknown", "busy", "paused"]
@@ -256,16 +257,30 @@ def line(row: ApiRow) -> naming.WorkloadRow:
     )
 
 
-def listed(rows: Iterable[ApiRow], *, everything: bool) -> list[ApiRow]:
-    """Those that are idle, then those of whose GPUs some are, or all; the longest idle before the others."""
+def _by_cost(row: ApiRow) -> tuple[float, float]:
+    return rank_cost(row.idle_per_hour, row.idle_seconds, row.idle_gpus)
+
+
+def rank_cost(per_hour: float | None, seconds: Seconds | None, gpus: float) -> tuple[float, float]:
+    """The costliest is the first; those without a price are behind those that have one, by GPU-hours."""
+    cost = math.inf if per_hour is None or seconds is None else -per_hour * seconds
+    return cost, -gpus * (seconds or 0)
+
+
+IDLE_SORTS: Final[Mapping[str, Callable[[ApiRow], Any]]] = {
+    "cost": _by_cost, "time": lambda row: row.idle_since or _LAST, "gpus": lambda row: -row.idle_gpus,
+    "name": lambda row: (),
+}
+
+
+def listed(rows: Iterable[ApiRow], *, everything: bool, sort: str = "cost") -> list[ApiRow]:
+    """Those that are idle, then those of whose GPUs some are, or all; in each the costliest first, or as asked."""
     shown = [row for row in rows if everything or row.idle_instances or row.verdict == "idle"]
-    return sorted(shown, key=_rank)
+    return sorted(shown, key=lambda row: (*_group(row), IDLE_SORTS[sort](row), row.namespace, row.name, row.kind))
 
 
-def _rank(row: ApiRow) -> tuple[bool, bool, int, str, str, str]:
-    order = naming.ORDER.index(Verdict(row.verdict))
-    named = f"{row.namespace}/{row.name}", row.kind
-    return row.verdict != "idle", not row.idle_instances, order, row.idle_since or _LAST, *named
+def _group(row: ApiRow) -> tuple[bool, bool, int]:
+    return row.verdict != "idle", not row.idle_instances, naming.ORDER.index(Verdict(row.verdict))
 
 
 _LAST: Final = "9999"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Any, Final
 
 from fallow.doors import answers
 from fallow.doors.answers import money
@@ -285,13 +285,14 @@ def _count_verdicts(view: rows.Selection) -> Iterator[VerdictCount]:
 
 
 def _find_top(view: rows.Selection, seen: cluster.Snapshot, book: price_book.ModelPrices) -> list[rows.WorkloadRow]:
-    """Those with the most idle GPU-hours so far."""
-    lost = [
-        ((view.at - one.finding.idle_since) * one.idle, one)
-        for one in view.workloads if one.finding.idle_since is not None
-    ]
-    lost.sort(key=lambda each: (-each[0], str(each[1].finding.workload.ref)))
-    return [telling.line(telling.make_row(one, seen, view.at, book=book)) for _, one in lost[:TOP]]
+    """Those whose idleness has cost most so far."""
+    def rank(one: rows.WorkloadCount) -> tuple[Any, ...]:
+        quiet = view.at - (one.finding.idle_since or view.at)
+        ranked = telling.rank_cost(telling.make_bill(one, book).per_hour, quiet, one.idle)
+        return one.finding.verdict is not decision.Verdict.idle, ranked, str(one.finding.workload.ref)
+
+    idle = sorted((one for one in view.workloads if one.finding.idle_since is not None and one.idle), key=rank)
+    return [telling.line(telling.make_row(one, seen, view.at, book=book)) for one in idle[:TOP]]
 
 
 def _share(view: rows.Selection) -> list[NamespaceShare]:

@@ -2,13 +2,17 @@
 
 In: the loop (its latest cycle; a follower's own look), the audit, a clock. Out: Editions, each with a number that
 rises with every cycle and every write, and from one replica to the next: it is never behind the clock.
+What was written on a workload since its cycle (an acknowledgement, a pause, a resume) is judged anew, by the same brain
+and measurements, when somebody asks.
 Invariant: nothing is made of a cycle that nobody asks about. After a cycle that saw no cluster the one before is told,
 with its age, and why there is none; one that saw it without measurements is told as it is, unknown.
 """
 
 import asyncio
+import contextlib
 import functools
 import logging
+import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -28,7 +32,7 @@ from fallow.model import cluster, decision, kinds, price_book, units, usage
 from fallow.model.units import DAY, Instant, Seconds
 from fallow.stories import gaming
 from fallow.stories import idle as stories
-from fallow.stories.turn import Clock
+from fallow.stories.turn import Clock, Stumbled
 from fallow.wiring import daemon
 
 log = logging.getLogger(__name__)
@@ -39,6 +43,7 @@ Draw = Callable[
 ]
 Amended = Mapping[str, tuple[tuple[Instant, telling.Amendment], ...]]  # by uid: what was done since, and when
 
+_REST = 10  # times as long as judging anew took: who writes annotations all the time costs us no more than a tenth
 _MOST_DEEDS = 100  # of one workload, while no cycle sees them
 _UNSURE: Seconds = 2.0  # a cycle that began so soon after a deed may not have seen it
 
@@ -149,13 +154,16 @@ class Editions:
     def __init__(
         self, story: loop.Loop, options: settings.Settings, clock: Clock, *, kept: audit.Audit | None = None,
         book: price_book.ModelPrices = price_book.LIST, draw: Draw | None = None,
-        suspects: Callable[[], gaming.GamingTurn | None] = lambda: None,
+        suspects: Callable[[], gaming.GamingTurn | None] = lambda: None, monotonic: Clock = time.monotonic,
     ) -> None:
         """`draw`: what GPUs did over time; None: nobody knows. `suspects`: who may be kept busy to be left alone.
-        `reach`: the objects as they are now, from when there is somebody who looks at them. `books`, `acks`: what GPUs
-        and acknowledgements cost, from when somebody keeps books."""
+        `reach`, `list_now`: the objects and the workloads as they are now, from when there is somebody who looks at
+        them. `books`, `acks`: what GPUs and acknowledgements cost, from when somebody keeps books."""
         self.draw, self.suspects = draw, suspects
         self.reach: verbs.Reach | None = None
+        self.list_now: Callable[[], Sequence[cluster.Workload]] = tuple
+        self._there: object = ()  # as it was when we last looked what was written
+        self._monotonic, self._judges_from = monotonic, 0.0
         self.books: CostBooks | None = None
         self.acks: AckCosts | None = None
         self.story, self.options, self.clock, self._kept, self.book = story, options, clock, kept, book
@@ -203,7 +211,23 @@ class Editions:
                 self._heard = ended
                 self.revision = max(self.revision + 1, int(self.clock()))
                 await self._take(ended)
+            self._see_written()
             return self._latest
+
+    def _see_written(self) -> None:
+        """What was written on the workloads since the cycle, by whomever: who acts and asks sees it at once."""
+        there, before, began = self.list_now(), self._latest, self._monotonic()
+        if before is None or there is self._there or began < self._judges_from:
+            return
+        self._there, seen = there, stories.find_written(before.seen, there)
+        if seen is before.seen:
+            return
+        with contextlib.suppress(Stumbled):  # the log has it; what the cycle saw is told
+            plan = stories.judge_anew(before.plan, seen, self.options.mandate)
+            self.revision += 1
+            self._latest = self._edit(seen, plan, before.cycle, before._strips)
+        took = self._monotonic() - began
+        self._judges_from = began + took + _REST * took
 
     async def _take(self, ended: loop.Ended | None) -> None:
         if not isinstance(ended, decision.Cycle | stories.Look):
@@ -217,6 +241,7 @@ class Editions:
         if self.acks is not None:
             await self.acks.read(ended.plan.at)
         cycle = ended if isinstance(ended, decision.Cycle) else None
+        self._there = ()
         self._amended = _drop_seen(self._amended, ended.plan.at)
         self._latest = self._edit(ended.snapshot, ended.plan, cycle, strips)
 

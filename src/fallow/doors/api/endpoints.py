@@ -6,10 +6,10 @@ Invariant: nothing here writes.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, Literal
 
 from fallow import __version__, names, verbs
-from fallow.account import audit, digest, node_hours, savings
+from fallow.account import audit, digest, held_idle, node_hours, savings
 from fallow.clients import errors
 from fallow.doors.answers import explaining, field, overview, past, policies, seed, standing, suspects
 from fallow.doors.answers import rows as telling
@@ -74,15 +74,28 @@ async def show_overview(ask: ReadAsk) -> overview.OverviewPage:
 
 
 async def _give_back_today(ask: ReadAsk) -> overview.GivenBack:
-    begin, unknown = ask.now // DAY * DAY, overview.GivenBack(gpu_hours=None, taken_gpu_hours=None)
-    if ask.editions.kept is None:
-        return unknown
+    today, source = past.find_days(1, ask.now), _find_source(ask)
     try:
-        spans, levels = await _read_spans(ask, begin), await ask.editions.kept.levels(begin)
+        day = None if ask.editions.kept is None else (await _count_back(ask, today))[today[0]]
     except errors.ClientError:
-        return unknown
-    taken = past.taken_between(spans, levels, begin, ask.now)
-    return overview.GivenBack(gpu_hours=savings.hours_between(spans, begin, ask.now), taken_gpu_hours=taken)
+        day = None
+    if day is None:
+        return overview.GivenBack(gpu_hours=None, taken_gpu_hours=None, source=source)
+    return overview.GivenBack(gpu_hours=day.given, taken_gpu_hours=day.taken, source=source)
+
+
+def _find_source(ask: ReadAsk) -> Literal["books", "audit"]:
+    return "audit" if ask.editions.books is None else "books"
+
+
+async def _count_back(ask: ReadAsk, days: Sequence[Instant]) -> dict[Instant, past.DayHours]:
+    """What was given back on each of these days, by the books where they are kept."""
+    if ask.editions.books is not None:
+        rows = await ask.editions.books.ledger.read_savings(int(days[0]), int(ask.now) + 1)
+        return {day: past.read_day(rows, day, is_dry=not ask.editions.options.mandate.acting) for day in days}
+    spans = await _read_spans(ask, days[0])
+    levels = await ask.kept.levels(days[0]) if len(days) <= _COUNTED_DAYS else ()
+    return {day: past.count_day(spans, levels, day, min(day + DAY, ask.now)) for day in days}
 
 
 async def _read_spans(ask: ReadAsk, since: Instant) -> list[savings.PauseSpan]:
@@ -198,12 +211,19 @@ async def show_pace(ask: ReadAsk) -> past.PacePage:
 
 
 async def show_savings(ask: ReadAsk) -> past.SavingsPage:
-    days, is_dry = _SAVED_DAYS[ask.given["window"]], not ask.editions.options.mandate.acting
-    spans = await _read_spans(ask, (ask.now // DAY - days) * DAY)
-    regretted = [entry.at for entry in await _read_pauses(ask, days) if entry.type is Happened.regretted]
-    levels = await ask.kept.levels(ask.now - days * DAY) if days <= _COUNTED_DAYS else ()
-    wrong = [span.begins for span in spans if span.is_wrong]
-    return past.show_savings(spans, wrong if is_dry else regretted, levels, days=days, now=ask.now, is_dry=is_dry)
+    days, books = past.find_days(_SAVED_DAYS[ask.given["window"]], ask.now), ask.editions.books
+    return past.show_savings(
+        await _count_back(ask, days), await _find_regrets(ask, days[0]), source=_find_source(ask),
+        is_dry=not ask.editions.options.mandate.acting,
+        since=await ask.kept.read_began() if books is None else await books.ledger.read_began(),
+    )
+
+
+async def _find_regrets(ask: ReadAsk, since: Instant) -> list[Instant]:
+    if not ask.editions.options.mandate.acting:
+        return [span.begins for span in await _read_spans(ask, since) if span.is_wrong]
+    entries = await _read_pauses(ask, (ask.now - since) / DAY)
+    return [entry.at for entry in entries if entry.type is Happened.regretted]
 
 
 async def show_digest(ask: ReadAsk) -> Digest:
@@ -212,10 +232,14 @@ async def show_digest(ask: ReadAsk) -> Digest:
         since=ask.now - ask.given["window"], until=ask.now, top=ask.given["top"], book=ask.editions.book,
         cluster_name=options.telling.cluster_name, is_dry=not options.mandate.acting, interval=options.loop.interval,
     )
+    return await digest.make(ask.kept, latest, asked, await _read_booked(ask, asked))
+
+
+async def _read_booked(ask: ReadAsk, asked: digest.DigestAsk) -> held_idle.BookedDays | None:
     books = ask.editions.books
-    currency = ask.editions.currency
-    paid = None if books is None else await digest.read_paid(books.sums, currency, asked.since, asked.until)
-    return await digest.make(ask.kept, latest, asked, paid)
+    if books is None:
+        return None
+    return await held_idle.read_booked(books.ledger, books.sums, ask.editions.currency, asked.since, asked.until)
 
 
 async def show_regrets(ask: ReadAsk) -> past.RegretsPage:

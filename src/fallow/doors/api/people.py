@@ -58,6 +58,7 @@ async def open_people(
         api = await stack.enter_async_context(kube.Api(made.access, qps=50, in_flight=20))
         kept = made.audit or await daemon.open_audit(None, stack)
         latest.reach = verbs.Reach(made.seen, made.hands, "", "", options.mandate)
+        latest.list_now = made.eyes.list_now
 
         def on_lease(by: str) -> verbs.OnLease:
             held = reach.lease_as(names.FIELD_MANAGER, made.home.namespace, api, clock)

@@ -60,7 +60,7 @@ def _list(given: dict[str, Any]) -> None:
     if not rows:
         show.sentence("there are no CostBudgets")
         return
-    columns = ["NAME", "AMOUNT", "SPENT", "USED %", "STATUS", "PROJECTED", "ENFORCING", "ENDS"]
+    columns = ["NAME", "AMOUNT", "SPENT", "USED %", "STATUS", "PROJECTED", "ENFORCING", "ENDS", "AS OF"]
     show.table(columns, [_cells(row) for row in rows])
     for row in rows:
         for problem in (*row.problems, *(["its status is old: is a daemon running?"] if row.is_stale else [])):
@@ -83,7 +83,8 @@ def _row(of: CostBudget, now: float) -> answers.BudgetRow:
 def _cells(row: answers.BudgetRow) -> list[Any]:
     used = "" if row.used_percent is None else f"{row.used_percent:.1f}"
     enforcing = f"yes, {row.mode}" if row.enforcing else "no"
-    cells = (row.name, row.amount, row.spent, used, row.level, row.projected, enforcing, (row.period_end or "")[:10])
+    ends, as_of = (row.period_end or "")[:10], "never" if row.updated is None else show.minute(row.updated)
+    cells = (row.name, row.amount, row.spent, used, row.level, row.projected, enforcing, ends, as_of)
     return ["" if cell is None else cell for cell in cells]
 
 
@@ -120,7 +121,7 @@ def _fields(row: answers.BudgetRow) -> list[tuple[str, str]]:
         ("Alerts", ", ".join(row.alerts)), ("Enforcing", f"{'yes' if row.enforcing else 'no'}: {row.why}"),
         ("Exceeded", f"since {row.exceeded_since}" if row.exceeded_since else ""),
         ("Override", f"{override}{cost_of}" if override else ""), *(("Problem", each) for each in row.problems),
-        ("Known", f"{row.updated or 'never'}{', which is too old to rely on' if row.is_stale else ''}"),
+        ("As of", f"{row.updated or 'never'}{', which is too old to rely on' if row.is_stale else ''}"),
     ]
 
 

@@ -61,7 +61,7 @@ cost = CostGroup(
         *cost_source.options(),
     ],
     help="What GPUs cost: where the money went, by whom, and day by day. A running daemon is asked, or the ledger that "
-    "--cost-store names.\n\nUsed, allocated and unused, held idle: the team's. Unallocated: the platform's. What "
-    "nobody measured has a cost and is never called idle; what has no price is hours, never money.\n\n\b\n"
+    "--cost-store names.\n\nUsed; held, not used; held idle; cannot tell (nobody measured it, and it is never called "
+    "idle): the team's. Nobody held it: the platform's. What has no price is hours, never money.\n\n\b\n"
     "  fallow cost --last 7d\n  fallow cost -n ml-team --last 30d --roi\n  fallow cost report --by team",
 )

@@ -13,14 +13,9 @@ from typing import Any, Final
 from fallow import names
 from fallow.doors.answers import cost as telling
 from fallow.doors.cli import pages, show
-from fallow.model import units
+from fallow.model.cost import PART_WORDS
 
 _SPARKS: Final = "▁▂▃▄▅▆▇█"
-_STATES: Final = ("used", "unused", "held_idle", "use_unknown", "free")
-_WORDS: Final = {
-    "used": "used", "unused": "unused", "held_idle": "held idle", "use_unknown": "use unknown",
-    "free": "unallocated",
-}
 _PLATFORM, _REST, _TOTAL = "(platform)", "(not used)", "TOTAL"
 REPORT_COLUMNS: Final = ("KEY", "GPU_HOURS", "COST", "SHARE%", "USE%", "ALLOCATED_UNUSED", "HELD_IDLE", "KWH")
 _CSV_MORE: Final = ("USED", "USE_UNKNOWN", "UNPRICED_GPU_HOURS", "PER_GPU_HOUR", "ENERGY_COST", "CO2_KG")
@@ -40,20 +35,20 @@ def draw_cost(
         return f"{_draw_table(report)}\n"
     head = show.fields(list(_summarise(report, days, asked)), indent="")
     body = _draw_table(report) if form == "detailed" else _draw_bars(report)
-    groups = f"{show.heading('BY NAMESPACE')}  {legend()}\n{body}"
+    groups = f"{show.heading('BY NAMESPACE')}\n{legend()}\n{body}"
     return pages.join(show.fold(whose), head, groups, _draw_doubts(report))
 
 
 def _tell_none(report: telling.CostReportPage, asked: str) -> str:
     """Nobody knows whether that is a name nobody has, or one that held nothing."""
-    span = f"from {_minute(report.window.start)} to {_minute(report.window.end)} UTC"
+    span = f"from {show.minute(report.window.start)} to {show.minute(report.window.end)} UTC"
     return f"nothing is booked {span}{asked}. To see what there is: fallow cost report --by namespace,team"
 
 
 def _summarise(
     report: telling.CostReportPage, days: telling.CostSeriesPage, asked: str
 ) -> Iterator[tuple[str, Any]]:
-    yield "WINDOW", f"{_minute(report.window.start)} to {_minute(report.window.end)} UTC{asked}"
+    yield "WINDOW", f"{show.minute(report.window.start)} to {show.minute(report.window.end)} UTC{asked}"
     change = ""
     if report.before:
         change = f", {report.total / report.before - 1:+.0%} on the time before ({_money(report.before)})"
@@ -61,9 +56,17 @@ def _summarise(
     amounts = _amounts(report.held, report.platform.cost)
     if any(amounts.values()):
         yield "", make_bar(amounts, sum(amounts.values()), columns=60)
-    yield "", ", ".join(f"{_WORDS[state]} {_money(amount)}" for state, amount in amounts.items())
-    if len(days.total) > 1:
-        yield "BY DAY", f"{spark(days.total)}  most on one day: {_money(max(days.total))}"
+    yield "", "; ".join(f"{PART_WORDS[part]} {_money(amount)}" for part, amount in amounts.items())
+    known = [each for each in days.total if each is not None]
+    if len(days.total) > 1 and known:
+        yield "BY DAY", f"{spark(days.total)}  most on one day: {_money(max(known))}{_tell_gap(days)}"
+
+
+def _tell_gap(days: telling.CostSeriesPage) -> str:
+    """What is drawn as a gap, in words."""
+    if days.books_since is None or None not in days.total:
+        return ""
+    return f"; books are kept since {show.minute(days.books_since)} UTC, of the days before nothing is known"
 
 
 def _draw_bars(report: telling.CostReportPage) -> str:
@@ -72,7 +75,7 @@ def _draw_bars(report: telling.CostReportPage) -> str:
         (row.key, _hours(row.gpu_hours), _money(row.cost), make_bar(_amounts(row, 0.0), most, columns=30))
         for row in report.rows
     ]
-    free = make_bar({"free": report.platform.cost}, most, columns=30)
+    free = make_bar({"unallocated": report.platform.cost}, most, columns=30)
     rows.append((_PLATFORM, _hours(report.platform.gpu_hours), _money(report.platform.cost), free))
     rows.append((_TOTAL, _hours(report.gpu_hours), _money(report.total), ""))
     return show.grid(["NAMESPACE", "GPU_HOURS", "COST", ""], rows)
@@ -123,7 +126,7 @@ def draw_report(whose: str, report: telling.CostReportPage) -> str:
         _TOTAL, _hours(report.gpu_hours), _money(report.total), "", _percent(held.use), _money(held.allocated_unused),
         _money(held.held_idle), _hours(held.kwh + platform.kwh), *_energy_cells(energy, held, platform),
     ))
-    first = f"{_minute(report.window.start)} to {_minute(report.window.end)} UTC, by {', '.join(report.by)}; " \
+    first = f"{show.minute(report.window.start)} to {show.minute(report.window.end)} UTC, by {', '.join(report.by)}; " \
         f"{report.currency}, {_BASES[report.basis]}{', with what energy cost' if report.is_energy_in_cost else ''}"
     return pages.join(
         f"{show.fold(whose)}\n{show.fold(first)}",
@@ -202,7 +205,7 @@ def draw_savings(whose: str, page: telling.CostSavingsPage) -> str:
     columns = ["TYPE", "BASELINE", "ACTUAL", "SAVED", "REALISED", "METHOD"]
     nothing = "" if page.lines else "Nothing was saved, or nothing of it is written down yet."
     return pages.join(
-        f"{show.fold(whose)}\n{_minute(page.window.start)} to {_minute(page.window.end)} UTC; {page.currency}",
+        f"{show.fold(whose)}\n{show.minute(page.window.start)} to {show.minute(page.window.end)} UTC; {page.currency}",
         nothing or show.grid(columns, rows), show.fields(list(_tell_worth(page)), indent=""),
     )
 
@@ -258,7 +261,7 @@ def draw_prices(whose: str, page: telling.PricesPage) -> str:
 
 def _amounts(row: telling.SpendRow, free: float) -> dict[str, float]:
     values = (row.used, row.allocated_unused, row.held_idle, row.use_unknown, free)
-    return {state: value for state, value in zip(_STATES, values, strict=True) if value}
+    return {part: value for part, value in zip(PART_WORDS, values, strict=True) if value}
 
 
 def make_bar(amounts: dict[str, float], most: float, columns: int) -> show.Strip:
@@ -266,15 +269,22 @@ def make_bar(amounts: dict[str, float], most: float, columns: int) -> show.Strip
 
 
 def legend() -> str:
-    shown = dict(show.Strip.of(dict.fromkeys(_STATES, 1.0), float(len(_STATES)), len(_STATES)).segments())
-    return "  ".join(f"{show.paint(shown[state], show.SPEND_STYLES[state])} {_WORDS[state]}" for state in _STATES)
+    count = len(PART_WORDS)
+    shown = dict(show.Strip.of(dict.fromkeys(PART_WORDS, 1.0), float(count), count).segments())
+    return "  ".join(
+        f"{show.paint(shown[part], show.SPEND_STYLES[part])} {word}" for part, word in PART_WORDS.items()
+    )
 
 
-def spark(values: Sequence[float]) -> str:
-    """A column for each; the lowest is 0."""
-    most = max([*values, 0.01])
-    letters = _SPARKS if show.can_write(_SPARKS) else ".:-=+*#@"
-    return "".join(letters[min(len(letters) - 1, int(value / most * len(letters)))] for value in values)
+def spark(values: Sequence[float | None]) -> str:
+    """A column for each; the lowest is 0, and what nobody knows is a gap."""
+    most = max(0.01, *(value or 0.0 for value in values))
+    letters, gap = (_SPARKS, "·") if show.can_write(_SPARKS) else (".:-=+*#@", " ")
+
+    def draw(value: float) -> str:
+        return letters[min(len(letters) - 1, int(value / most * len(letters)))]
+
+    return "".join(gap if value is None else draw(value) for value in values)
 
 
 def _money(amount: float) -> str:
@@ -287,8 +297,3 @@ def _hours(amount: float) -> str:
 
 def _percent(ratio: float | None) -> str:
     return "" if ratio is None else f"{ratio:.1%}"
-
-
-def _minute(instant: str) -> str:
-    at = units.read_instant(instant)
-    return instant if at is None else units.rfc3339(at)[:16].replace("T", " ")

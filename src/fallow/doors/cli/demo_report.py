@@ -17,7 +17,7 @@ from fallow.doors.answers import cost
 from fallow.doors.cli import demo_books, show
 from fallow.doors.cli import demo_view as view
 from fallow.model import units
-from fallow.model.cost import SavingKind
+from fallow.model.cost import PART_WORDS, SavingKind
 from fallow.model.history import Happened
 from fallow.sim import backtest
 
@@ -71,14 +71,19 @@ def tell(day: DayTold, measured: Sequence[str]) -> None:
         show.sentence(f"  {sentence}")
 
 
+def _tell_parts(held: cost.SpendRow) -> str:
+    """Of what teams held, in the words of every page of costs."""
+    parts = {word: getattr(held, part) for part, word in PART_WORDS.items() if part != "unallocated"}
+    return "; ".join(f"{word} {view.say_money(amount)}" for word, amount in parts.items())
+
+
 def _tell_money(day: DayTold, books: demo_books.DayBooks) -> Iterator[str]:
     money, page = view.say_money, books.report
     held, platform = page.held, page.platform
     unpriced = f"; {page.unpriced_gpu_hours:,.0f} GPU-hours have no price" if page.unpriced_gpu_hours >= 0.5 else ""
     yield (
         f"{day.gpus} GPUs for {units.humane(day.day)} cost {money(page.total)}{unpriced}: teams held "
-        f"{held.gpu_hours:,.1f} GPU-hours for {money(held.cost)} ({money(held.used)} used, {money(held.held_idle)} "
-        f"held idle, {money(held.allocated_unused)} else unused, {money(held.use_unknown)} not measured); nobody held "
+        f"{held.gpu_hours:,.1f} GPU-hours for {money(held.cost)} ({_tell_parts(held)}); nobody held "
         f"{platform.gpu_hours:,.1f} for {money(platform.cost)}"
     )
     if waste := books.find_saving(SavingKind.waste):

@@ -107,6 +107,10 @@ idle = LookCommand(
     params=[
         *_shown_options(), _everywhere_option,
         click.Option(["--all", "everything"], is_flag=True, help="Also those of whose GPUs none is idle."),
+        click.Option(
+            ["--sort"], type=click.Choice(("cost", "time", "gpus", "name")), default="cost", show_default=True,
+            help="What comes first: cost so far, longest, most.",
+        ),
         show.output_option, watch.option, *_options(),
     ],
     help="List workloads with idle GPUs: since when, and what comes next or why they are left alone. A running daemon "

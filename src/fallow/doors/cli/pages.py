@@ -100,14 +100,15 @@ def _tell_unpriced(part: money.Unpriced) -> str:
 def _draw_top(page: statuses.StatusPage) -> str:
     if not page.top:
         return ""
-    columns = ["NAMESPACE", "WORKLOAD", "GPUS", "MODEL", "IDLE FOR", "$/H", "NEXT"]
-    laid = show.grid(columns, [_top_cells(row) for row in page.top], spare=("MODEL", "$/H"))
-    return f"{show.heading('MOST IDLE GPU-HOURS')}  all: fallow idle\n{laid}"
+    columns = ["NAMESPACE", "WORKLOAD", "GPUS", "MODEL", "IDLE FOR", "$/H", "SO FAR", "NEXT"]
+    laid = show.grid(columns, [_top_cells(row) for row in page.top], spare=("MODEL", "$/H", "SO FAR"))
+    return f"{show.heading('COSTLIEST IDLE')}  all: fallow idle\n{laid}"
 
 
 def _top_cells(row: answers.WorkloadRow) -> tuple[Any, ...]:
     named = (row.namespace, f"{row.kind}/{row.name}", row.idle_gpus, name_models(row.models))
-    return (*named, _quiet(row), _dollars(row.cost), row.skip or (row.next_action.type if row.next_action else ""))
+    quiet = (_quiet(row), _dollars(row.cost), _so_far(row))
+    return (*named, *quiet, row.skip or (row.next_action.type if row.next_action else ""))
 
 
 def name_models(models: Iterable[str]) -> str:
@@ -121,6 +122,13 @@ def _quiet(row: answers.WorkloadRow) -> str:
 
 def _dollars(cost: money.Cost | None) -> str:
     return "not known" if cost is None else f"{cost.per_hour:,.2f}"
+
+
+def _so_far(row: answers.WorkloadRow) -> str:
+    """What its idleness has cost: by that such lists are in order."""
+    if row.cost is None or row.idle_seconds is None:
+        return "not known"
+    return f"{row.cost.per_hour * row.idle_seconds / units.HOUR:,.2f}"
 
 
 def _draw_next(page: statuses.StatusPage, now: Instant) -> str:
@@ -183,10 +191,10 @@ def draw_idle(
     sums = f"{idle:,} idle{also}, {active:,} busy, {unknown:,} cannot tell"
     if not shown:
         return join(first, show.fold(f"nothing is idle{asked}: {sums}"))
-    columns = ["NAMESPACE", "WORKLOAD", "GPUS", "MODEL", "VERDICT", "IDLE FOR", "$/H", "NEXT"]
+    columns = ["NAMESPACE", "WORKLOAD", "GPUS", "MODEL", "VERDICT", "IDLE FOR", "$/H", "SO FAR", "NEXT"]
     cells = [_idle_cells(row)[: len(columns) + 2 * wide] for row in shown]
     columns += ["POLICY", "WHY"] if wide else []
-    laid = show.grid(columns, cells, styled="VERDICT", spare=("MODEL", "VERDICT", "$/H"))
+    laid = show.grid(columns, cells, styled="VERDICT", spare=("MODEL", "VERDICT", "$/H", "SO FAR"))
     by_list = "; $/H is at list price" if any(row.is_list and row.idle_per_hour for row in shown) else ""
     return join(first, laid, show.fold(f"of {many(idle + active + unknown, 'GPU')} held{asked}: {sums}{by_list}"))
 
@@ -197,8 +205,8 @@ def _idle_cells(row: telling.ApiRow) -> tuple[Any, ...]:
     verdict = answers.PAUSED if row.rest is not None and not row.held else row.verdict
     return (
         row.namespace, f"{row.kind}/{row.name}", held, name_models(row.models), verdict, _quiet(line),
-        _dollars(line.cost) if row.idle_instances else "", answers.next_step(line), row.policy,
-        row.skip_because or row.because,
+        *((_dollars(line.cost), _so_far(line)) if row.idle_instances else ("", "")), answers.next_step(line),
+        row.policy, row.skip_because or row.because,
     )
 
 

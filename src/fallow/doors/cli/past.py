@@ -14,6 +14,7 @@ from typing import Any, Final
 import click
 
 from fallow import names, verbs
+from fallow.clients import errors
 from fallow.clients.kubernetes import api as kube
 from fallow.doors.answers import past
 from fallow.doors.answers import workloads as answers
@@ -22,6 +23,7 @@ from fallow.doors.cli import verbs as acting
 from fallow.model import cluster, kinds, units
 from fallow.model import history as books
 from fallow.model.units import DAY, Instant, Seconds
+from fallow.observe.cluster import absence
 from fallow.wiring import reach
 
 MOST: Final = 1000
@@ -49,6 +51,8 @@ def _draw(given: dict[str, Any], span: Seconds) -> show.Shown:
             rows, place = _read_events(given, time.time() - span)
         only = "only what Kubernetes still has of fallow's Events, usually of an hour"
         source = f"{asking.name_source(heard) or 'A look of its own'}: {only}"
+    if given["target"] is None and not given["everywhere"] and all(row.workload is None for row in rows):
+        _check_namespace(given)
     if given["output"] in ("json", "yaml"):
         return show.Shown(show.encode(rows, given["output"]))
     if not rows:
@@ -57,6 +61,20 @@ def _draw(given: dict[str, Any], span: Seconds) -> show.Shown:
     laid = show.grid(columns, [_cells(row) for row in rows], below=("BY", "WHY"))
     only = "" if given["everywhere"] or given["target"] or given["namespace"] else _ONLY_OWN.format(place)
     return show.Shown(f"{show.fold(source)}\n\n{laid}\n{only}")
+
+
+def _check_namespace(given: dict[str, Any]) -> None:
+    """Of which nothing is written down: is it there at all? Where nobody can be asked that, it may be."""
+    async def ask() -> str | None:
+        async with reach.open_api(given["kubeconfig"], given["context"]) as (api, own):
+            return await absence.ask_namespace(api, given["namespace"] or own or "default")
+
+    try:
+        because = interrupts.run(ask())
+    except errors.ClientError:
+        return
+    if because is not None:
+        raise show.failure(because)
 
 
 def _cells(row: past.Decided) -> list[str]:

@@ -15,10 +15,12 @@ from typing import Any
 import click
 import msgspec
 
+from fallow.model import units
+
 _FORCED = {"FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"}  # by which rich takes a pipe for a terminal
 NUMBERS = frozenset({
     "GPUS", "WORKLOADS", "HELD", "IDLE", "RECLAIMED", "OF HELD", "MONEY", "PAUSES", "REGRETTED", "RESUMES", "WAITED",
-    "GPU-HOURS", "HELD IDLE", "GIVEN BACK", "MISSED", "NOTICES", "FROZEN", "COST", "SILENCES", "$/H",
+    "GPU-HOURS", "HELD IDLE", "GIVEN BACK", "MISSED", "NOTICES", "FROZEN", "COST", "SILENCES", "$/H", "SO FAR",
     "ARRIVED %", "ALLOCATED %", "FRAGMENTED %", "BOUND %", "IDLE GPUS", "FREE GPUS", "GAIN ON FGD", "TO BOUND",
     "PODS/S", "MARGIN", "GPUS GAINED",
     "GPU_HOURS", "USED", "HELD_IDLE", "UNPRICED", "SHARE%", "USE%", "ALLOCATED_UNUSED", "KWH", "BASELINE", "ACTUAL",
@@ -33,14 +35,14 @@ STYLES = {
     "recommended": "bold color(28)", "today": "color(31)", "too many": "color(160)",
 }
 _BLOCKS = {"active": "\N{FULL BLOCK}", "idle": "\N{LIGHT SHADE}", "unknown": "?"}
-# Of money: what was used, held and not used, held idle, held unmeasured, and held by nobody.
+# Of money, by the five parts of it.
 SPEND_STYLES = {
-    "used": STYLES["active"], "unused": STYLES["idle"], "held_idle": STYLES["idle"], "use_unknown": STYLES["unknown"],
-    "free": "",
+    "used": STYLES["active"], "allocated_unused": STYLES["idle"], "held_idle": STYLES["idle"],
+    "use_unknown": STYLES["unknown"], "unallocated": "",
 }
-_SPEND_BLOCKS = {"used": "\N{FULL BLOCK}", "unused": "\N{MEDIUM SHADE}", "held_idle": "\N{LIGHT SHADE}",
-                 "use_unknown": "?", "free": "\N{MIDDLE DOT}"}
-_SPEND_LETTERS = {"used": "#", "unused": "=", "held_idle": "-", "use_unknown": "?", "free": "."}
+_SPEND_BLOCKS = {"used": "\N{FULL BLOCK}", "allocated_unused": "\N{MEDIUM SHADE}", "held_idle": "\N{LIGHT SHADE}",
+                 "use_unknown": "?", "unallocated": "\N{MIDDLE DOT}"}
+_SPEND_LETTERS = {"used": "#", "allocated_unused": "=", "held_idle": "-", "use_unknown": "?", "unallocated": "."}
 _LETTERS = {"active": "#", "idle": "-", "unknown": "?"}  # where the output knows no blocks
 _LABEL = 10  # columns of a label in front of its sentence
 
@@ -278,6 +280,12 @@ def _need(columns: Sequence[str], cells: Sequence[Sequence[Cell]], most: int = s
     widest = {column: max([len(column), *map(len, texts)]) for column, *texts in zip(columns, *cells, strict=True)}
     least = (min(width, most, SENTENCES[column]) if column in SENTENCES else width for column, width in widest.items())
     return sum(least) + 2 * len(columns) - 2
+
+
+def minute(instant: str) -> str:
+    """An instant as people read it, UTC."""
+    at = units.read_instant(instant)
+    return instant if at is None else units.rfc3339(at)[:16].replace("T", " ")
 
 
 def fields(rows: Sequence[tuple[str, Any]], indent: str = "  ") -> str:

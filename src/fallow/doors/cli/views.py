@@ -199,7 +199,9 @@ def see_status(
     return StatusSeen(page=page, source=source, at=units.read_instant(page.as_of) or time.time(), failure=why)
 
 
-def idle(output: str, everything: bool, watch_every: Seconds | None, everywhere: bool, **given: Any) -> None:
+def idle(
+    output: str, everything: bool, sort: str, watch_every: Seconds | None, everywhere: bool, **given: Any
+) -> None:
     read_scope(everywhere, given)
     asked = read_filter(given)
 
@@ -207,7 +209,7 @@ def idle(output: str, everything: bool, watch_every: Seconds | None, everywhere:
         seen = see_rows(given, asked, output)
         if seen.failure:
             return show.Shown("", seen.failure)
-        listed = telling.listed(seen.rows, everything=everything)
+        listed = telling.listed(seen.rows, everything=everything, sort=sort)
         if output in ("json", "yaml"):
             return show.Shown(show.encode([telling.line(row) for row in listed], output))
         first = _first_lines(seen.source, seen.rules)

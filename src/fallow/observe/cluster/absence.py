@@ -19,9 +19,24 @@ async def explain_namespace(seen: mirror.Mirror, namespace: str) -> str | None:
     """None: it is there, or may be."""
     if not isinstance(seen.namespaces.find(namespace), Absent):
         return None
+    return await _name_missing(seen.api, namespace)
+
+
+async def ask_namespace(api: kube.Api, namespace: str) -> str | None:
+    """The same by the server alone, for who has no mirror."""
+    try:
+        await api.get(kube.NAMESPACES, None, namespace)
+    except errors.NotFound:
+        return await _name_missing(api, namespace)
+    except errors.ClientError:
+        return None
+    return None
+
+
+async def _name_missing(api: kube.Api, namespace: str) -> str:
     known = dict[str, str]()
     with contextlib.suppress(errors.ClientError):
-        pages = seen.api.list_pages(kube.NAMESPACES, item=kube.BareObject, metadata_only=True)
+        pages = api.list_pages(kube.NAMESPACES, item=kube.BareObject, metadata_only=True)
         known = {each.metadata.name: each.metadata.name async for page in pages for each in page.items}
     return f"there is no namespace {namespace}{spelling.suggest(namespace, known)}"
 

@@ -55,6 +55,10 @@ class Eyes:
         known = {week.rule: week.widened for week in remembered.weeks}
         return several(tuple(_widen(each, known.get(each.rule.name)) for each in sure(policies)))
 
+    def list_now(self) -> tuple[cluster.Workload, ...]:
+        """The workloads as they are at this instant; the very same while nothing changes."""
+        return self._mirror.workloads(self._looked_past)
+
     async def take_snapshot(self, rules: Collection[idle.Rule], now: Instant) -> cluster.Snapshot:
         await self._mirror.refresh(now)
         seen, look_past = self._mirror.contents, self._look_past(rules)

@@ -177,12 +177,15 @@ def test_the_models_without_a_price_are_named_the_most_first():
     assert cost_of(world, index) is None  # not of all of them
 
 
-def test_the_top_have_the_most_idle_gpu_hours():
+@pytest.mark.parametrize(("model", "first"), [("NVIDIA X1", "wide"), ("NVIDIA A100-SXM4-80GB", "dear")])
+def test_the_top_have_cost_most_and_without_prices_they_have_the_most_idle_gpu_hours(model, first):
     world = World()
     for number in range(7):
-        world.workload(f"ml/w{number}", gpus=[builders.idle(for_=(number + 1) * HOUR)])
-    world.workload("ml/wide", gpus=[builders.idle(for_=2 * HOUR)] * 8)
-    assert [row.name for row in page_of(world).top] == ["wide", "w6", "w5", "w4", "w3"]
+        world.workload(f"ml/w{number}", gpus=[builders.idle(for_=(number + 1) * HOUR, model="NVIDIA X1")])
+    world.workload("ml/wide", gpus=[builders.idle(for_=2 * HOUR, model="NVIDIA X1")] * 8)
+    world.workload("ml/dear", gpus=[builders.idle(for_=HOUR, model=model)])
+    others = ["wide", "w6", "w5", "w4", "w3"]
+    assert [row.name for row in page_of(world).top] == (others if first == "wide" else [first, *others[:4]])
 
 
 def test_what_comes_next_is_told_in_its_order():

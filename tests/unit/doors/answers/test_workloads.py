@@ -199,6 +199,25 @@ def test_without_measurements_every_gpu_is_one_that_cannot_be_told():
     assert (view.active, view.idle, view.unknown) == (0, 0, 8)
 
 
+T4, A100, STRANGE = "Tesla-T4", "NVIDIA A100-SXM4-80GB", "NVIDIA-Foo-9000"
+
+
+@pytest.mark.parametrize(("sort", "order"), [
+    ("cost", ["dear", "cheap", "two", "strange"]), ("time", ["strange", "cheap", "dear", "two"]),
+    ("gpus", ["two", "cheap", "dear", "strange"]), ("name", ["cheap", "dear", "strange", "two"]),
+])
+def test_idle_workloads_are_in_order_of_what_they_have_cost_unless_somebody_asks_otherwise(sort, order):
+    """An A100 for two hours has cost more than a T4 for ten; what has no price is behind those that have one."""
+    world = World()
+    world.workload("ml/two", gpus=[builders.idle(model=T4, for_=1 * HOUR)] * 2)
+    world.workload("ml/dear", gpus=[builders.idle(model=A100, for_=2 * HOUR)])
+    world.workload("ml/cheap", gpus=[builders.idle(model=T4, for_=10 * HOUR)])
+    world.workload("ml/strange", gpus=[builders.idle(model=STRANGE, for_=20 * HOUR)])
+    seen, plan = judged(world)
+    rows = [telling.make_row(one, seen, NOW) for one in answers.view(plan).workloads]
+    assert [row.name for row in telling.listed(rows, everything=False, sort=sort)] == order
+
+
 def test_partly_idle_ones_are_listed_after_the_idle_ones_and_the_sums_agree():
     """"Five idle replicas of ten are reported"."""
     seen, plan = judged(many_workloads())

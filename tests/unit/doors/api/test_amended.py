@@ -11,13 +11,14 @@ from tests import builders
 from tests.builders import NOW, World
 from tests.unit.doors.api.serving import StandingLoop
 
-from fallow import settings
-from fallow.account import audit, savings
+from fallow import names, settings
+from fallow.account import savings
 from fallow.doors.answers import past
 from fallow.doors.answers import rows as telling
 from fallow.doors.api import editions, events, live
+from fallow.model import cluster, units
 from fallow.model.history import Levels
-from fallow.model.units import HOUR, MINUTE
+from fallow.model.units import DAY, HOUR, MINUTE
 
 MANDATE = builders.mandate(builders.rule(notice=builders.notice(grace=30 * MINUTE)), acting=True)
 KEEP = telling.KeepTold(
@@ -46,6 +47,69 @@ class Told:
         latest = await self.editions.latest()
         assert latest is not None
         return next(row for row in latest.rows if row.name == name)
+
+
+def written(world: World, said: dict[str, str], replicas: int = 1) -> tuple[cluster.Workload, ...]:
+    """The workloads as they are now, with these annotations on the first, as kubectl or a command would write them."""
+    first, *rest = world.snapshot().workloads
+    after = msgspec.structs.replace(first, annotations=said, marks=said, body={"spec": {"replicas": replicas}})
+    return after, *rest
+
+
+async def test_an_acknowledgement_that_was_written_past_us_is_told_at_once_everywhere(world: World) -> None:
+    told = Told(world)
+    assert (await told.row("quiet")).state == "idle"
+    there = written(world, {
+        names.ACK_UNTIL: units.rfc3339(NOW + 8 * HOUR), names.ACK_BY: "user:ana", names.ACK_AT: units.rfc3339(NOW + 5),
+    })
+    told.editions.list_now = lambda: there
+    before = await told.editions.latest()
+    row, latest = await told.row("quiet"), await told.editions.latest()
+    assert (row.state, row.keep.by, row.keep.until) == ("kept", "user:ana", units.rfc3339(NOW + 8 * HOUR))
+    assert latest is before  # it was judged once
+    finding = latest.plan.findings[0]
+    assert (finding.skip_label, latest.plan.at) == ("Acknowledged", NOW)  # as `why` and `status` tell it
+    assert latest.plan.memory.confirmed == told.loop.ended.plan.memory.confirmed  # nothing is confirmed by a question
+    told.editions.list_now = lambda: world.snapshot().workloads  # and taken back
+    told.editions._judges_from = 0.0  # some milliseconds later
+    assert (await told.row("quiet")).state == "idle"
+
+
+async def test_who_writes_annotations_all_the_time_does_not_keep_us_busy(world: World) -> None:
+    """Judging took a second, on a cluster of many: it is not done again within ten."""
+    told, ticks = Told(world), iter([100.0, 101.0, 105.0, 112.0, 113.0])
+    told.editions._monotonic = lambda: next(ticks)
+    keep = written(world, {names.ACK_UNTIL: units.rfc3339(NOW + 8 * HOUR)})
+    told.editions.list_now = lambda: keep
+    states = [(await told.row("quiet")).state]
+    free = written(world, {})
+    told.editions.list_now = lambda: free
+    states += [(await told.row("quiet")).state, (await told.row("quiet")).state]
+    assert states == ["kept", "kept", "idle"]
+
+
+@pytest.mark.parametrize(("said", "replicas", "state"), [
+    (builders.paused_marks(NOW + 5), 0, "paused"), ({"gpuautoscaler.io/idle": "ignore"}, 1, "left"),
+], ids=["paused", "opted-out"])
+async def test_whatever_else_somebody_wrote_is_told_at_once(
+    world: World, said: dict[str, str], replicas: int, state: str
+) -> None:
+    told = Told(world)
+    there = written(world, said, replicas)
+    told.editions.list_now = lambda: there
+    assert (await told.row("quiet")).state == state
+    assert (await told.row("busy")).state == "busy"
+
+
+async def test_a_resume_is_told_at_once() -> None:
+    world = World()
+    marks, asleep = builders.paused_marks(NOW - HOUR), {"spec": {"replicas": 0}}
+    world.workload("ml/rests", gpus=[], pods=[], annotations=marks, body=asleep)
+    told = Told(world)
+    assert (await told.row("rests")).state == "paused"
+    there = written(world, {names.RESUMED_AT: units.rfc3339(NOW + 5)}, 3)
+    told.editions.list_now = lambda: there
+    assert (await told.row("rests")).state == "resuming"
 
 
 async def test_a_keep_is_told_before_the_next_cycle_and_dropped_when_one_has_looked(world: World) -> None:
@@ -117,12 +181,17 @@ def test_where_nobody_counted_the_free_ones_nobody_knows_what_was_taken() -> Non
     assert past.taken_between(spans, [], NOW, NOW + HOUR) is None
 
 
-async def test_savings_say_what_was_taken_by_day() -> None:
-    kept = audit.Audit(None)
-    await kept.open()
-    page = past.show_savings([], (), await kept.levels(0.0), days=2, now=NOW, is_dry=False)
-    assert [day.taken_gpu_hours for day in page.days] == [None, None]
-    await kept.close()
+@pytest.mark.parametrize(("since", "known"), [
+    (None, [False, False, False]), (NOW - DAY, [False, True, True]), (NOW, [False, False, True]),
+    (NOW - 9 * DAY, [True, True, True]),
+], ids=["never", "since-yesterday", "since-today", "long-ago"])
+def test_of_a_day_before_anything_was_written_down_nothing_is_known_and_that_is_not_zero(
+    since: float | None, known: list[bool]
+) -> None:
+    hours = {day: past.DayHours(0.0, 0.0) for day in past.find_days(3, NOW)}
+    page = past.show_savings(hours, (), is_dry=False, source="books", since=since)
+    assert [day.gpu_hours for day in page.days] == [0.0 if each else None for each in known]
+    assert [day.taken_gpu_hours for day in page.days] == [0.0 if each else None for each in known]
 
 
 async def test_a_cycle_that_cannot_be_told_to_live_pages_ends_nothing_and_the_next_one_is_told(

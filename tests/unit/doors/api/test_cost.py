@@ -8,14 +8,17 @@ from urllib import parse
 
 import pytest
 from tests import cost_scenes
+from tests.builders import NOW
 from tests.cost_scenes import TODAY, YESTERDAY
 from tests.unit.doors.api.serving import Client, serving
-from tests.unit.doors.api.test_reads import MANDATE, make_world
+from tests.unit.doors.api.test_reads import MANDATE, entry, make_world
 
 from fallow.doors.answers import allocation
 from fallow.doors.answers.cost_books import CostBooks
 from fallow.doors.api import app, cost
-from fallow.model.cost import DAY, HOUR, CapacityType, SpendState
+from fallow.model import units
+from fallow.model.cost import DAY, HOUR, BookedSaving, CapacityType, SavingKind, SpendState
+from fallow.model.history import Happened
 
 WINDOW = f"{YESTERDAY},{TODAY}"
 TOTAL = 786.48
@@ -268,3 +271,49 @@ async def test_an_answer_is_json_that_any_program_reads():
     assert json.loads(json.dumps(found))['</script>"\n']["totalCost"] == pytest.approx(4.09625)
     assert found["red"]["totalCost"] == 0.0
     assert found["red"]["gpuHours"] == 24.0
+
+
+# ---- one figure, one source ------------------------------------------------------------------------------------------
+
+
+def saving(hours: float, *, is_realised: bool, at: int = TODAY) -> BookedSaving:
+    details = json.dumps({"gpuHours": hours})
+    return BookedSaving(
+        id=f"{hours}-{at}", at=at, namespace="red", kind=SavingKind.waste,
+        saved=10**9 if is_realised else 0, baseline=10**9, actual=0 if is_realised else 10**9,
+        details=details, realised=is_realised,
+    )
+
+
+async def test_what_was_given_back_is_the_same_figure_on_the_first_page_in_the_digest_and_on_the_page_of_costs():
+    """The audit here knows of a pause of two hours that the books do not claim: nobody adds it."""
+    saved = (
+        saving(5.0, is_realised=True), saving(3.0, is_realised=False), saving(2.0, is_realised=True, at=YESTERDAY),
+    )
+    async with cost_scenes.opened(cost_scenes.example(), savings=saved) as ledger, serving(
+        make_world(), MANDATE, books=CostBooks(ledger=ledger)
+    ) as client:
+        await client.kept.enter(entry(Happened.paused, NOW - 5 * HOUR, gpus=2))
+        await client.kept.enter(entry(Happened.resumed, NOW - 4 * HOUR))
+        first = (await client.get("/api/v1/overview"))["givenBackToday"]
+        days = await client.get("/api/v1/savings?window=7d")
+        costs = await client.get("/api/v1/cost/savings?window=7d")
+        digest = (await client.get("/api/v1/digest?window=7d"))["savings"]
+        report = await client.get("/api/v1/cost/report?window=7d")
+        idle = (await client.get("/api/v1/digest?window=7d"))["idle"]
+    assert first == {"gpuHours": 8.0, "takenGpuHours": 5.0, "source": "books"}
+    assert [day["gpuHours"] for day in days["days"]] == [None] * 5 + [2.0, 8.0]  # no books were kept before
+    [line] = costs["lines"]
+    assert line["gpuHours"] == days["gpuHours"] == digest["gpuHours"] == 10.0
+    assert line["realisedGpuHours"] == digest["takenGpuHours"] == 7.0
+    assert costs["saved"] == digest["cost"] == 2.0
+    assert report["held"]["heldIdle"] == idle["cost"] == 65.54
+
+
+async def test_of_the_days_before_the_books_nothing_is_known_and_that_is_not_zero():
+    async with costing() as client:
+        series = await client.get("/api/v1/cost/series?window=7d&by=namespace")
+        budgets = await client.get("/api/v1/cost/budgets")
+    assert series["booksSince"] == budgets["booksSince"] == units.rfc3339(YESTERDAY)
+    assert (series["total"][:6], series["total"][6]) == ([None] * 6, TOTAL)
+    assert {tuple(one["costs"][:6]) for one in series["series"]} == {(None,) * 6}

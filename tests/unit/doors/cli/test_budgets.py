@@ -156,4 +156,19 @@ def test_an_override_needs_a_time_and_a_reason(place: Place, words: tuple[str, .
 
 
 def test_lift_without_anybody_waiting_says_so(place: Place) -> None:
+    place.put("ml-team")
     assert place.type("lift", "ml-team").output == "no pod waits for ml-team\n"
+
+
+def test_lift_of_what_is_not_there_is_no_success(place: Place) -> None:
+    done = place.type("lift", "nope")
+    assert (done.exit_code, "there is no CostBudget nope" in done.output) == (1, True), done.output
+
+
+@pytest.mark.parametrize(("status", "says"), [
+    ({}, "never"), ({"currentSpend": "12.00", "lastUpdated": "2026-11-15T11:58:00Z"}, "2026-11-15 11:58"),
+], ids=["never-looked-at", "looked-at"])
+def test_a_list_of_budgets_says_of_when_it_is(place: Place, status: dict[str, Any], says: str) -> None:
+    place.put("ml-team", status)
+    head, row, *_ = place.type("budget").output.splitlines()
+    assert (head.endswith("AS OF"), row.endswith(says)) == (True, True), row

@@ -100,11 +100,20 @@ def test_the_summary_says_where_the_money_went(store):
     done = run("cost", "--last", "1d", "--cost-store", store, "--roi")
     assert done.exit_code == 0, done.output
     assert "COST       786.48 USD for 192.0 GPU-hours" in done.output
-    assert "used 108.14, unused 63.90, held idle 65.54, use unknown 98.31, unallocated 450.59" in done.output
+    assert "used 108.14; held, not used 63.90; held idle 65.54; cannot tell 98.31; nobody held it 450.59" in done.output
     assert "ROI        no ratio: we cost nothing" in done.output
     week = run("cost", "--last", "7d", "--cost-store", store).output
     assert "BY DAY     " in week
     assert "+0% on the time before" in week.replace("-0%", "+0%")
+
+
+def test_days_before_the_books_are_a_gap_and_since_when_books_are_kept_is_said(store):
+    """What was before is drawn as not known, and not as nothing."""
+    [drawn] = [line for line in run("cost", "--last", "30d", "--cost-store", store).output.splitlines()
+               if line.startswith("BY DAY")]
+    assert re.match(r"BY DAY     ·+[▁▂▃▄▅▆▇█]+  most on one day: ", drawn), drawn
+    since = r"; books are kept since 2026-11-\d\d 00:00 UTC, of the days before nothing is known$"
+    assert re.search(since, drawn), drawn
 
 
 def test_a_report_by_anything_as_table_and_csv(store):

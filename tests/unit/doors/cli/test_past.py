@@ -86,6 +86,20 @@ async def test_without_a_daemon_it_is_what_kubernetes_still_has_and_that_is_said
     assert [each["type"] for each in one] == ["keepEnded", "paused"]
 
 
+@pytest.mark.parametrize("by_daemon", [True, False], ids=["daemon", "events"])
+@pytest.mark.parametrize(("space", "code", "says"), [
+    ("mll", 1, "there is no namespace mll; did you mean ml?"),
+    ("ml", 0, "nothing is written down of namespace ml in 7d"),
+])
+async def test_of_a_namespace_that_is_not_there_a_history_is_no_success(
+    server, ask, daemon, by_daemon, space, code, says
+):
+    server.put("namespaces", pretend.made("ml", namespace=None, kind="Namespace", version="v1"))
+    daemon.about |= {"asOf": "2026-11-15T11:59:30Z", "items": [ELSEWHERE], "next": None, "revision": 1}
+    done = await ask("history", "-n", space, *(["--daemon-url", daemon.url] if by_daemon else []))
+    assert (done.exit_code, says in done.output) == (code, True), done.output
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [("--since soon", "--since"), ("--since 0s", "--since"), ("--since 999d", "180d"), ("--limit 0", "--limit"),

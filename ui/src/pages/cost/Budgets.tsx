@@ -28,7 +28,7 @@ export function Budgets({ answer }: { answer: Answer<BudgetsPage> & { retry: () 
           page.items.length ? (
             <div class="buds">
               {page.items.slice(0, every ? undefined : FIRST).map((one) => (
-                <Budget key={one.budget} of={one} currency={page.currency} now={at(page.asOf)} />
+                <Budget key={one.budget} of={one} currency={page.currency} now={at(page.asOf)} since={page.booksSince} />
               ))}
             </div>
           ) : (
@@ -50,7 +50,7 @@ function standing({ limit, spend, projected, status }: BudgetTold): ["bad" | "bu
     : ["busy", "busy", `On pace, ${percent(projected / limit)}`];
 }
 
-function Budget({ of, currency, now }: { of: BudgetTold; currency: string; now: number }) {
+function Budget({ of, currency, now, since }: { of: BudgetTold; currency: string; now: number; since: string | null }) {
   const [glyph, tone, words] = standing(of);
   return (
     <article class="bd">
@@ -75,15 +75,18 @@ function Budget({ of, currency, now }: { of: BudgetTold; currency: string; now: 
         )}
       </div>
       <Burn of={of} currency={currency} />
-      <p class="q xs">{told(of, currency, now).join(" ")}</p>
+      <p class="q xs">{told(of, currency, now, since).join(" ")}</p>
     </article>
   );
 }
 
 const sentence = (text: string) => text.charAt(0).toUpperCase() + text.slice(1) + (/[.!?]$/.test(text) ? "" : ".");
 /** What happened to it and what is wrong with it, a sentence each. */
-function told(of: BudgetTold, currency: string, now: number): string[] {
-  const said = of.alerts.map((one) => `Alert “${one.alert}” fired ${time(at(one.at), now)}${one.isSeen ? ", seen" : ""}.`);
+function told(of: BudgetTold, currency: string, now: number, since: string | null): string[] {
+  const said = [of.at ? `As of ${time(at(of.at), now)}.` : "Never looked at."];
+  if (since && of.period && at(of.period.start) < at(since))
+    said.push(`Books are kept since ${time(at(since), now)}; what was spent before is not known.`);
+  said.push(...of.alerts.map((one) => `Alert “${one.alert}” fired ${time(at(one.at), now)}${one.isSeen ? ", seen" : ""}.`));
   if (!of.alerts.length && of.mode) said.push("No alert fired.");
   if (of.mode) said.push(of.mode === "alert" ? "Alert only." : `When it is spent: ${of.mode}${of.isEnforced ? ", now" : ""}.`);
   if (of.mode !== "alert" && of.why) said.push(sentence(of.why));

@@ -270,9 +270,9 @@ function save(report: CostReportPage, { by, window }: Choices): void {
     ["gpu_hours", (line) => line.hours],
     [`cost_${report.currency.toLowerCase()}`, (line) => line.cost],
     ["used", (line) => line.parts?.used ?? null],
-    ["held_not_used", (line) => line.parts?.allocatedUnused ?? null],
+    ["allocated_unused", (line) => line.parts?.allocatedUnused ?? null],
     ["held_idle", (line) => line.parts?.heldIdle ?? null],
-    ["cannot_tell", (line) => line.parts?.useUnknown ?? null],
+    ["use_unknown", (line) => line.parts?.useUnknown ?? null],
     ["change", (line) => line.change],
   ];
   const when = [report.window.start, report.window.end].map((each) => each.slice(0, 10)).join("-");

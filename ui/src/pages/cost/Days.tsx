@@ -4,11 +4,13 @@ import type { CostSeriesPage } from "../../api";
 import { at } from "../../clock";
 import { Chart, Levels, roundUp } from "../../parts/chart";
 import { Table } from "../../parts/Table";
-import { addUp, clock, dayName, money } from "../../words";
+import { addUp, CANNOT_TELL, clock, dayName, money } from "../../words";
 import { word, type Step } from "./spend";
 
-type Layer = { name: string; fill: string; costs: number[]; total: number; free?: boolean };
+type Layer = { name: string; fill: string; costs: (number | null)[]; total: number; free?: boolean };
 const BOTTOM = 210;
+
+const sumOf = (costs: (number | null)[]) => costs.reduce((a: number, b) => a + (b ?? 0), 0);
 
 function layers(series: CostSeriesPage, names: Map<string, string>, known: Map<string, number>): Layer[] {
   const held = series.series.map((one, i): Layer => ({
@@ -17,7 +19,7 @@ function layers(series: CostSeriesPage, names: Map<string, string>, known: Map<s
     costs: one.costs,
     total: known.get(one.key) ?? one.total,
   }));
-  const free = series.platform.reduce((a, b) => a + b, 0);
+  const free = sumOf(series.platform);
   return free ? [...held, { name: "platform", fill: "url(#p-free)", costs: series.platform, total: free, free: true }] : held;
 }
 
@@ -33,11 +35,13 @@ export function Days({ series, names, known }: { series: CostSeriesPage; names: 
   const { currency, step } = series;
   const all = layers(series, names, known);
   const starts = series.starts.map(at);
-  const most = roundUp(Math.max(0.01, ...series.total));
+  const most = roundUp(Math.max(0.01, ...series.total.map((each) => each ?? 0)));
+  const said = (cost: number | null) => (cost === null ? CANNOT_TELL : money(cost, currency));
+  const gap = series.booksSince !== null && series.total.includes(null);
   const digits = most >= 100 ? 0 : 2;
   const left = 18 + 7 * money(most, currency, true, digits).length;
   const y = (value: number) => BOTTOM - (value / most) * (BOTTOM - 8);
-  const sum = series.total.reduce((a, b) => a + b, 0);
+  const sum = sumOf(series.total);
   return (
     <div class="dd">
       <Chart
@@ -46,21 +50,22 @@ export function Days({ series, names, known }: { series: CostSeriesPage; names: 
         caption={`Cost by ${step}`}
         table={[
           [step, ...all.map((layer) => layer.name), "total"],
-          ...starts.map((start, i) => [
-            says(start, step),
-            ...all.map((layer) => money(layer.costs[i]!, currency)),
-            money(series.total[i]!, currency),
-          ]),
+          ...starts.map((start, i) => [says(start, step), ...all.map((layer) => said(layer.costs[i]!)), said(series.total[i]!)]),
         ]}
         over={
-          pointed !== null && (
+          pointed !== null ? (
             <p class="read" aria-hidden="true">
-              {step === "hour" ? clock(starts[pointed]!) : dayName(starts[pointed]!)}: {money(series.total[pointed]!, currency)},{" "}
-              {all
-                .slice(0, 3)
-                .map((layer) => `${layer.name} ${money(layer.costs[pointed]!, currency)}`)
-                .join(", ")}
+              {step === "hour" ? clock(starts[pointed]!) : dayName(starts[pointed]!)}: {said(series.total[pointed]!)}
+              {series.total[pointed] !== null &&
+                all
+                  .slice(0, 3)
+                  .map((layer) => `, ${layer.name} ${said(layer.costs[pointed]!)}`)
+                  .join("")}
             </p>
+          ) : (
+            gap && (
+              <p class="q xs">Books are kept since {dayName(at(series.booksSince!))}; of the time before (hatched) nothing is known.</p>
+            )
           )
         }
       >
@@ -78,10 +83,10 @@ export function Days({ series, names, known }: { series: CostSeriesPage; names: 
                 const shown = last || (i % every === 0 && starts.length - 1 - i > every / 2);
                 return (
                   <g onPointerEnter={() => point(i)}>
-                    <rect x={x} y="8" width={bar} height={BOTTOM - 8} fill="transparent" />
+                    <rect x={x} y="8" width={bar} height={BOTTOM - 8} fill={series.total[i] === null ? "url(#p-unk)" : "transparent"} />
                     {all.map((layer) => {
                       const from = y(top);
-                      const to = y((top += layer.costs[i]!));
+                      const to = y((top += layer.costs[i] ?? 0));
                       if (from - to < 0.2) return null;
                       return (
                         <rect

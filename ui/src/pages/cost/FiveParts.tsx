@@ -1,5 +1,5 @@
 // All of the cost in one bar of five parts, each with whose it is. The parts come to the total, to the cent.
-import type { CostReportPage } from "../../api";
+import { PART_WORDS, type CostReportPage } from "../../api";
 import { useWidth } from "../../hooks";
 import { addUp, money } from "../../words";
 
@@ -26,11 +26,11 @@ function legs({ held, platform, currency }: CostReportPage): Leg[] {
     more,
   });
   return [
-    leg("Used", FILLS.used, held.used, "work was done"),
-    leg("Held, not used", FILLS.allocatedUnused, held.allocatedUnused, "held by a workload that worked below its share"),
-    leg("Held idle", FILLS.heldIdle, held.heldIdle, "a whole window of silence"),
-    leg("Cannot tell", FILLS.useUnknown, held.useUnknown, "held, not measured; never counted as idle"),
-    leg("Nobody held it", "url(#p-free)", platform.cost, nobody, "platform"),
+    leg(PART_WORDS.used, FILLS.used, held.used, "work was done"),
+    leg(PART_WORDS.allocatedUnused, FILLS.allocatedUnused, held.allocatedUnused, "held by a workload that worked below its share"),
+    leg(PART_WORDS.heldIdle, FILLS.heldIdle, held.heldIdle, "a whole window of silence"),
+    leg(PART_WORDS.useUnknown, FILLS.useUnknown, held.useUnknown, "held, not measured; never counted as idle"),
+    leg(PART_WORDS.unallocated, "url(#p-free)", platform.cost, nobody, "platform"),
   ];
 }
 

@@ -1,5 +1,6 @@
 // Who caused it: a row for each, its four parts, and below them the platform's and the total. A row leads to the same page of it alone.
 import type { ComponentChildren } from "preact";
+import { PART_WORDS } from "../../api";
 import { Table, type Column } from "../../parts/Table";
 import { set } from "../../route";
 import { MINUS, money, tenth } from "../../words";
@@ -65,8 +66,8 @@ export function WhoCaused({ rows, below, total, chosen, currency }: Props) {
     ),
     sorted: chosen.sort !== by ? undefined : by === "name" ? "ascending" : "descending",
   });
-  const part = (of: Part, words: string): Column<Line> => ({
-    ...head(of, words),
+  const part = (of: Part): Column<Line> => ({
+    ...head(of, PART_WORDS[of]),
     right: true,
     class: of === "useUnknown" ? "q" : undefined,
     cell: (line) => line.parts && !line.isUnpriced && money(line.parts[of], currency),
@@ -91,10 +92,10 @@ export function WhoCaused({ rows, below, total, chosen, currency }: Props) {
           { ...head("cost", "Cost"), right: true, cell: bold, sum: money(total.cost, currency) },
           { head: "Share", right: true, class: "q", cell: (line) => share(line.share), sum: share(total.share) },
           { unseen: "Its parts, drawn", class: "spc", cell: (line) => <Strip line={line} />, sum: "" },
-          part("used", "Used"),
-          part("allocatedUnused", "Held, not used"),
-          part("heldIdle", "Held idle"),
-          part("useUnknown", "Cannot tell"),
+          part("used"),
+          part("allocatedUnused"),
+          part("heldIdle"),
+          part("useUnknown"),
           {
             ...head("perHour", "per GPU-hour"),
             right: true,

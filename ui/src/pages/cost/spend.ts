@@ -1,5 +1,5 @@
 // What the page of costs asks for and what its table says: questions from the address, the way down into a row, lines that add up. Pure.
-import type { CostReportPage, SpendRow } from "../../api";
+import { PART_WORDS, type CostReportPage, type SpendRow } from "../../api";
 import { addUp, dayName, NBSP } from "../../words";
 
 const OF_WORKLOAD = "namespace,controllerKind,controller";
@@ -41,7 +41,7 @@ const WORDS: Record<string, string> = {
   __none__: "not said",
   __other__: "all others",
   __platform__: "fallow itself",
-  __unallocated__: "Nobody held it",
+  __unallocated__: PART_WORDS.unallocated,
   __unused_commitment__: "Unused commitment",
 };
 export const word = (key: string) => WORDS[key] ?? key;

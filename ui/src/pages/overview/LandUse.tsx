@@ -5,6 +5,7 @@ import { set, useAddress } from "../../route";
 import { addUp, count, money, plural, tenth } from "../../words";
 import type { Only } from "./Field";
 import { Glyph } from "../../parts/Glyph";
+import { TAKEN } from "./GivenBack";
 
 type Part = { only: Exclude<Only, null>; label: string; value: number; fill: string; more: string };
 
@@ -101,7 +102,7 @@ export function LandUse({ overview }: { overview: Overview }) {
           <span class="q xs">
             {given.takenGpuHours === null
               ? "cannot tell how many were taken by others"
-              : `${tenth(given.takenGpuHours)} surely taken by others`}
+              : `${tenth(given.takenGpuHours)} ${TAKEN[given.source]}`}
           </span>
         </a>
       </div>

@@ -178,11 +178,21 @@ function History() {
   );
 }
 
+/** Whose figures: where books are kept, those of the page of costs. */
+const about = (savings: Savings | null) =>
+  [
+    "GPU-hours a day",
+    savings?.mode === "dry-run" && "if it acted",
+    savings && (savings.source === "books" ? "by the books, each hour" : "no books are kept"),
+  ]
+    .filter(Boolean)
+    .join(", ");
+
 function GivenBackPart() {
   const answer = useAnswer<Savings>("/api/v1/savings?window=14d");
   return (
     <section>
-      <Head title="Given back" sub={answer.data?.mode === "dry-run" ? "GPU-hours a day, if it acted" : "GPU-hours a day"} />
+      <Head title="Given back" sub={about(answer.data)} />
       <Answered of={answer} rows={6}>
         {(savings) => (savings.days.length ? <GivenBack savings={savings} /> : <p class="q">Nothing was paused yet.</p>)}
       </Answered>
