@@ -14,20 +14,28 @@ import yaml
 
 from docs import roles
 from fallow import names, settings
-from fallow.model import kinds, pointers, record, stops
+from fallow.model import kinds, partition, pointers, record, stops
+from fallow.settings.sharing import MIG_MAP, PLUGIN_MAP
 
 NAME = "gpu-pruner-bounds"
 USER = f"system:serviceaccount:{roles.HOME}:gpu-pruner"
 GROUP = "admissionregistration.k8s.io"
 ABOUT = """# Made from the code by `make docs`.
 # Bounds on gpu-pruner's own account. Whoever may patch a Deployment may run anything in it; this policy lets that one
-# account change only what a pause changes, and nothing at all in protected namespaces. No other account is touched.
+# account change only what a pause changes, and nothing at all in protected namespaces; of nodes with GPUs the cordon,
+# with the record that tells why, and two labels for NVIDIA's programs; a pod goes only by an eviction that names its
+# uid. No other account is touched.
 # For another account than the shipped one change the matchCondition; for other protected namespaces the expression
 # that lists them.
 """
 
 _HOOKS = tuple(f"{GROUP}/{kind}webhookconfigurations" for kind in ("validating", "mutating"))
 _POD = "/pods"
+_NODE, _MAP = "/nodes", "/configmaps"
+_CONFIG = f"{names.GROUP}/{names.NODE_CONFIG_PLURAL}"
+_NODE_LABELS = (names.MIG_CONFIG, names.PLUGIN_CONFIG, names.CONSOLIDATION)
+_NODE_RECORDS = (names.REPARTITION, names.EMPTYING)
+_KEYS = {PLUGIN_MAP: f"k.startsWith('{partition.OURS}')", MIG_MAP: f"k == '{partition.MIG_KEY}'"}
 _KEPT_BY_SERVER = ("annotations", "generation", "managedFields", "resourceVersion")
 _OURS = f"k.startsWith('{names.GROUP}/') || k.startsWith('{names.ALIAS_GROUP}/') || k in variables.stops"
 
@@ -120,6 +128,56 @@ def _hook_rule() -> str:
     return f"!(variables.what in {_words(_HOOKS)}) || ({same})"
 
 
+def _is_map() -> str:
+    """One of the two ConfigMaps that NVIDIA's programs read."""
+    named = (f"(variables.place == '{place}' && dyn(object).metadata.name == '{name}')" for place, name in _KEYS)
+    return f"({' || '.join(named)})"
+
+
+def _map_rules() -> Iterator[tuple[str, str]]:
+    """Of what is created as much as of what is changed."""
+    new, old = "dyn(object)[?'data'].orValue({})", "variables.oldData"
+    for (place, name), is_free in _KEYS.items():
+        where = f"variables.what != '{_MAP}' || variables.place != '{place}' || dyn(object).metadata.name != '{name}'"
+        yield f"of ConfigMap {place}/{name} other keys are not its to change", (
+            f"{where} || ({_same(new, old, is_free)})"
+        )
+    same = _same("dyn(object)", "dyn(oldObject)", "k in ['metadata', 'data']")
+    meta = _same("dyn(object).metadata", "dyn(oldObject).metadata", f"k in {_words(_KEPT_BY_SERVER[1:])}")
+    made = (
+        "dyn(object).all(k, k in ['apiVersion', 'kind', 'metadata', 'data']) && "
+        "dyn(object).metadata.all(k, !(k in ['labels', 'annotations', 'ownerReferences', 'finalizers']))"
+    )
+    yield "of a ConfigMap nothing but data is its to change", (
+        f"variables.what != '{_MAP}' || (request.operation == 'CREATE' ? {made} : {same} && {meta})"
+    )
+
+
+def _node_rules() -> Iterator[tuple[str, str]]:
+    labels, old = "dyn(object).metadata[?'labels'].orValue({})", "dyn(oldObject).metadata[?'labels'].orValue({})"
+    cordoned, before = (f"variables.{each}[?'unschedulable'].orValue(false)" for each in ("spec", "oldSpec"))
+    yield "of a node's labels nothing but those for NVIDIA's programs, and its own, are its to change", (
+        _same(labels, old, f"k in {_words(_NODE_LABELS)}")
+    )
+    yield "in the spec of a node nothing but the cordon is its to change", (
+        _same_but("variables.spec", "variables.oldSpec", [("unschedulable",)])
+    )
+    yield "a node is not its to cordon without a record that tells why", (
+        f"!{cordoned} || {before} || {_words(_NODE_RECORDS)}.exists(k, k in variables.notes)"
+    )
+    yield "a node without GPUs of NVIDIA is not its to change", (
+        f"dyn(oldObject)[?'status'][?'capacity'].orValue({{}}).exists(k, k.startsWith('{names.NVIDIA}'))"
+    )
+
+
+def _config_rule() -> str:
+    """Its finalizer comes and goes; all others stay."""
+    new, old = (f"dyn({each}).metadata[?'finalizers'].orValue([])" for each in ("object", "oldObject"))
+    ours = f"filter(f, f != '{names.REPARTITION}')"
+    rest = "variables.spec == variables.oldSpec && variables.notes == variables.oldNotes"
+    return f"{new}.{ours} == {old}.{ours} && {rest}"
+
+
 def _is_known() -> str:
     return f"variables.what in {_words(_resource(row) for row in _rows())}"
 
@@ -166,6 +224,8 @@ def _variables() -> Mapping[str, str]:
         "request.operation == 'UPDATE')",
         f"(variables.what == '/secrets' && variables.place == '{roles.HOME}' && dyn(object).metadata.name == "
         f"'{names.WEBHOOK_CERTIFICATE}' && request.operation in ['CREATE', 'UPDATE'])",
+        f"(variables.what == '{_MAP}' && variables.part == '' && request.operation in ['CREATE', 'UPDATE'] && "
+        f"{_is_map()})",
         f"(variables.what in {_words(_HOOKS)} && request.name == '{names.WEBHOOK}' && request.operation == 'UPDATE')",
         "(request.resource.group in ['authorization.k8s.io', 'authentication.k8s.io'] && variables.part == '')",
     ]
@@ -175,6 +235,10 @@ def _variables() -> Mapping[str, str]:
         "place": "request.?namespace.orValue('')",
         "own": " || ".join(own),
         "change": "request.operation == 'UPDATE' && variables.part == '' && !variables.own",
+        # The precondition makes an eviction one of the pod that was looked at, and of none that has its name since.
+        "evicts": f"variables.what == '{_POD}' && variables.part == 'eviction' && request.operation == 'CREATE' && "
+                  "dyn(object)[?'deleteOptions'][?'preconditions'][?'uid'].orValue('') != ''",
+        "oldData": "request.operation == 'CREATE' ? {} : dyn(oldObject)[?'data'].orValue({})",
         "stops": f"{{{listed}}}[?variables.what].orValue([])",
         "notes": "dyn(object).metadata[?'annotations'].orValue({})",
         "oldNotes": "dyn(oldObject).metadata[?'annotations'].orValue({})",
@@ -188,7 +252,9 @@ def _validations() -> list[tuple[str, str]]:
     protected = next(flag.default for flag in settings.FLAGS if flag.name == "--protected-namespaces")
     changes = [
         ("metadata other than annotations is not its to change",
-         _same("dyn(object).metadata", "dyn(oldObject).metadata", f"k in {_words(_KEPT_BY_SERVER)}")),
+         _same("dyn(object).metadata", "dyn(oldObject).metadata",
+               f"k in {_words(_KEPT_BY_SERVER)} || (k == 'labels' && variables.what == '{_NODE}') || "
+               f"(k == 'finalizers' && variables.what == '{_CONFIG}')")),
         ("annotations of others are not its to change", _same("variables.notes", "variables.oldNotes", _OURS)),
         ("only metadata and spec are its to change",
          _same("dyn(object)", "dyn(oldObject)", "k in ['metadata', 'spec']")),
@@ -212,21 +278,28 @@ def _validations() -> list[tuple[str, str]]:
     )
     changes.append((
         "in the spec of a kind that it does not know nothing but whole numbers directly below it is its to change",
-        f"{_is_known()} || variables.what == '{_POD}' || "
+        f"{_is_known()} || variables.what in {_words((_POD, _NODE, _CONFIG))} || "
         f"({_same('variables.spec', 'variables.oldSpec', f'({number})')})",
     ))
     changes.extend(_volume_rules())
+    changes += [(why, f"variables.what != '{_NODE}' || ({rule})") for why, rule in _node_rules()]
+    changes.append((
+        f"of a {names.NODE_CONFIG_KIND} nothing but its finalizer is its to change",
+        f"variables.what != '{_CONFIG}' || ({_config_rule()})",
+    ))
     return [
-        ("it creates and deletes nothing but its Events, its Lease and its certificate, and writes no part of an "
-         "object but scale",
-         "variables.own || (request.operation == 'UPDATE' && variables.part in ['', 'scale'])"),
+        ("it creates and deletes nothing but its Events, its Lease, its certificate, keys for NVIDIA's programs and "
+         "evictions that name a uid, and writes no part of an object but scale",
+         "variables.own || variables.evicts || (request.operation == 'UPDATE' && variables.part in ['', 'scale'])"),
         ("nothing in a protected namespace is its to change",
-         f"variables.own || !variables.place.matches('^(?:{protected}|{roles.HOME}|)$')"),
+         f"variables.own || (variables.what in {_words((_NODE, _CONFIG))} && variables.part == '') || "
+         f"!variables.place.matches('^(?:{protected}|{roles.HOME}|)$')"),
         ("the scale of a kind that it knows is not its to write: there it writes the object, where its volumes show",
          f"variables.part != 'scale' || !({_is_known()})"),
         (f"more than {record.MOST_REPLICAS} replicas are not its to ask for",
          f"variables.part != 'scale' || {_is_sane('dyn(object)', ('spec', 'replicas'))}"),
         ("of its webhook's configurations nothing but the caBundle is its to change", _hook_rule()),
+        *_map_rules(),
         *((why, f"!variables.change || ({rule})") for why, rule in changes),
     ]
 

@@ -10,11 +10,15 @@ from functools import partial
 
 from fallow import names
 from fallow.model import kinds
+from fallow.settings.sharing import MIG_MAP, PLUGIN_MAP
 
 HOME, TEAM = "gpu-pruner-system", "my-team"  # where it runs; the one namespace it looks into, as an example
 READ, PATCH = ("get", "list", "watch"), ("patch",)
 SECRETS = ("gpu-pruner-slack-webhook", "gpu-pruner-config")
-OURS = (names.POLICY_PLURAL, names.BUDGET_PLURAL, names.ATTRIBUTION_PLURAL)
+OURS = (
+    names.POLICY_PLURAL, names.BUDGET_PLURAL, names.ATTRIBUTION_PLURAL, names.SHARING_POLICY_PLURAL,
+    names.NODE_CONFIG_PLURAL,
+)
 STEERING = (kinds.SCALED_OBJECT, kinds.KUEUE_WORKLOAD)
 EVENTS = ("events.k8s.io", ["events"], ("create", "patch"))
 FURTHER = {
@@ -161,20 +165,28 @@ def webhook(about: str) -> str:
     return _file(about, [account, *_grant(names.WEBHOOK, rules, account=names.WEBHOOK)])
 
 
+NODES = (
+    _rule("", ["nodes"], PATCH, why="Cordons, labels and the record of a change: deploy/acting/15-bounds.yaml."),
+    _rule("", ["pods/eviction"], ["create"], why="By the Eviction API alone, which heeds PodDisruptionBudgets."),
+    _rule(*EVENTS),
+)
+
+
 def sharing(about: str) -> str:
     """Of the controller: nodes are cordoned and labelled, and NVIDIA's programs told what to do."""
-    rules = [
-        _rule(names.GROUP, [names.NODE_CONFIG_PLURAL], [*READ, "patch"]),
-        _rule(names.GROUP, [f"{names.NODE_CONFIG_PLURAL}/status"], PATCH),
-        _rule("", ["nodes"], [*READ, "patch"], why="Cordons, labels and the record of a change."),
-        _rule("", ["pods/eviction"], ["create"], why="Where a GPUNodeConfig says disruption: evict."),
-        _rule("events.k8s.io", ["events"], ["create", "patch"]),
-    ]
+    where, plugin = PLUGIN_MAP
     maps = [
         _rule("", ["configmaps"], ["create"], why="`create` cannot be limited to a name."),
-        _rule("", ["configmaps"], ["get", "patch"], only=["device-plugin-config", "fallow-mig-parted-config"]),
+        _rule("", ["configmaps"], ["get", "patch"], only=[plugin, MIG_MAP[1]]),
     ]
-    return _file(about, [*_grant("gpu-pruner-sharing", rules), *_grant("gpu-pruner-sharing", maps, "gpu-operator")])
+    finalizer = _rule(names.GROUP, [names.NODE_CONFIG_PLURAL], PATCH, why="Its finalizer, while a change runs.")
+    return _file(about, [
+        *_grant("gpu-pruner-sharing", [finalizer, *NODES]), *_grant("gpu-pruner-sharing", maps, where),
+    ])
+
+
+def consolidation(about: str) -> str:
+    return _file(about, _grant("gpu-pruner-consolidation", NODES))
 
 
 FILES: dict[str, Callable[[], str]] = {
@@ -216,7 +228,11 @@ FILES: dict[str, Callable[[], str]] = {
     ),
     "deploy/sharing/10-role.yaml": partial(
         sharing, "What gpu-pruner needs besides deploy/base/20-reader.yaml so that GPUNodeConfigs can cut or share the "
-        "GPUs of nodes.",
+        "GPUs of nodes (--sharing act).",
+    ),
+    "deploy/consolidation/10-role.yaml": partial(
+        consolidation, "What gpu-pruner needs besides deploy/base/20-reader.yaml to empty nodes that are hardly used "
+        "(--consolidation act).",
     ),
     **{f"deploy/letters/{one}.yaml": partial(letter, one) for one in names.LETTERS if one not in names.DEFAULT_LETTERS},
 }

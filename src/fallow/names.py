@@ -137,6 +137,7 @@ KUEUE_JOB_UID: Final = "kueue.x-k8s.io/job-uid"
 TRAINJOB_MANAGER: Final = "trainer.kubeflow.org/trainjob-controller"
 
 # GPUs on nodes and pods.
+NVIDIA: Final = "nvidia.com/"  # how its labels and resources begin
 GPU: Final = "nvidia.com/gpu"
 GPU_SHARED: Final = "nvidia.com/gpu.shared"
 MIG_PREFIX: Final = "nvidia.com/mig-"
@@ -240,6 +241,7 @@ CHEAP_NODES: Final = (
 
 # A node that is emptied, so that its GPUs are whole again. The label finds it, the annotation says how far that is.
 CONSOLIDATION: Final = f"{GROUP}/consolidation"  # label: emptying, or done
+BEING_EMPTIED: Final = "emptying"
 EMPTYING: Final = f"{GROUP}/emptying"  # JSON, as model/emptying.py reads it
 EMPTYING_RESULT: Final = f"{GROUP}/emptying-result"  # how the last one ended, for people
 

@@ -3,6 +3,7 @@ steps leaves a node that says why it is cordoned. Every turn begins with nothing
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator
@@ -20,6 +21,7 @@ from fallow.model import cluster as nouns
 from fallow.model import emptying
 from fallow.observe.cluster import emptied, hosts
 from fallow.stories import consolidation
+from fallow.stories.turn import Turn
 from tests.real import cluster as clusters
 from tests.real import world
 
@@ -41,7 +43,7 @@ class Stage:
         await self.cluster.patch(node, {"spec": {"unschedulable": None}})
 
     @contextlib.asynccontextmanager
-    async def fresh(self) -> AsyncIterator[tuple[consolidation.ConsolidationEyes, acting.Emptier]]:
+    async def fresh(self, *, is_acting: bool, timeout: float) -> AsyncIterator[consolidation.ConsolidationStory]:
         access = config.load_access(kubeconfig=str(self.cluster.kubeconfig), context=None, environment={})
         async with kube.Api(access) as api:
             announcer = events.Announcer(api, reporting_instance="test")
@@ -49,15 +51,26 @@ class Stage:
             async def look() -> nouns.Capacity:
                 return await hosts.look(api)
 
-            nodes = emptied.NodeEyes(api, lambda pod, now: packing.why_fixed(pod, now))
-            yield consolidation.ConsolidationEyes(nodes, look, frozenset), acting.Emptier(api, announcer)
+            async def look_who_is_kept() -> packing.WhyKept:
+                return lambda pod: ""
+
+            nodes = emptied.NodeEyes(api, packing.why_fixed)
+            yield consolidation.ConsolidationStory(
+                eyes=consolidation.ConsolidationEyes(nodes, look, look_who_is_kept),
+                hands=acting.Emptier(api, announcer),
+                terms=consolidation.ConsolidationTerms(
+                    held=lambda now: "" if is_acting else "switched off", timeout=timeout
+                ),
+            )
 
     async def turn(self, *, is_acting: bool = True, timeout: float = 600.0) -> str:
         """One turn of a process that was just started."""
-        async with self.fresh() as (eyes, hands):
-            now = time.time() + self.later
-            _, done = await consolidation.tick(eyes, hands, now, is_acting=is_acting, timeout=timeout)
-            return done
+        async with self.fresh(is_acting=is_acting, timeout=timeout) as story:
+            turn = Turn(
+                clock=lambda: time.time() + self.later, monotonic=time.monotonic, budget=60.0,
+                stopping=asyncio.Event(), leads=lambda: True,
+            )
+            return (await story.tick(turn)).done
 
     async def node(self, name: str = "node-a") -> tuple[bool, dict[str, str]]:
         found = await self.cluster.get("v1", "Node", name)

@@ -69,7 +69,7 @@ class Emptier:
         return f"{leaving.namespace}/{leaving.name} was evicted"
 
     async def _patch(self, there: NodeNow, record: EmptyingRecord, spec: dict[str, Any] | None = None) -> NodeNow:
-        annotations, labels = {names.EMPTYING: emptying.write(record)}, {names.CONSOLIDATION: "emptying"}
+        annotations, labels = {names.EMPTYING: emptying.write(record)}, {names.CONSOLIDATION: names.BEING_EMPTIED}
         return await self._send(there, {"annotations": annotations, "labels": labels}, spec)
 
     async def _give_back(self, there: NodeNow, result: str, *, uncordons: bool) -> None:

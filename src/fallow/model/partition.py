@@ -34,6 +34,7 @@ class RepartitionReason(StrEnum):
     Ready = "Ready"
     Running = "Running"
     Audit = "Audit"
+    NotActing = "NotActing"
     InvalidConfig = "InvalidConfig"
     DuplicateNode = "DuplicateNode"
     NodeGone = "NodeGone"

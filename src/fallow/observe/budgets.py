@@ -72,9 +72,10 @@ class Watching(Generic[K]):
     """One resource, followed."""
 
     def __init__(
-        self, api: kube.Api, resource: kube.Resource, item: type[Any], keep: Callable[[Any], K], *,
+        self, api: kube.Api, resource: kube.Resource, item: type[Any], keep: Callable[[Any], K | None], *,
         metadata_only: bool = False,
     ) -> None:
+        """`keep`: None for what need not be remembered."""
         self.follower: follow.Follower[Any, K] = follow.Follower(
             api, resource, item=item, keep=keep, metadata_only=metadata_only
         )

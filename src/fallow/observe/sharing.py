@@ -145,7 +145,14 @@ def keep_parts(seen: Input[tuple[PartNode, ...]]) -> Input[tuple[PartNode, ...]]
 
 
 def watch_partition_nodes(api: kube.Api) -> Watching[PartitionNode]:
-    return Watching(api, kube.NODES, SharingNodeItem, see_partition_node)
+    """Nodes with GPUs, and whatever has a record of ours; of a cluster's other nodes nothing is kept."""
+    return Watching(api, kube.NODES, SharingNodeItem, _keep_partition_node)
+
+
+def _keep_partition_node(item: SharingNodeItem) -> PartitionNode | None:
+    found = see_partition_node(item)
+    has_gpus = any(key.startswith(names.NVIDIA) for key in (*found.labels, *found.offers))
+    return found if has_gpus or found.record is not None or found.unreadable else None
 
 
 def see_partition_node(item: SharingNodeItem) -> PartitionNode:

@@ -1,6 +1,8 @@
-"""The flags about sharing GPUs: what tells the class of a workload, and what the admission webhook may rewrite.
+"""The flags about sharing GPUs: what the daemon may do to nodes, what tells the class of a workload, and what the
+admission webhook may rewrite.
 
-In: flag texts. Out: AdmissionSharing for `fallow webhook`. A pattern that is wrong ends here, in one sentence.
+In: flag texts. Out: PartitionSettings and ConsolidationSettings for the daemon, AdmissionSharing for `fallow webhook`.
+Without a word of the operator nodes are only advised on. A pattern that is wrong ends here, in one sentence.
 """
 
 from collections.abc import Mapping
@@ -11,10 +13,13 @@ import msgspec
 from fallow.model import classes
 from fallow.model.classes import WorkClass
 from fallow.settings import readers as read
-from fallow.settings.flags import Flag
+from fallow.settings.flags import Flag, group
 from fallow.settings.readers import UsageError
 
 DEFAULT_SCHEDULER: Final = "default-scheduler"
+SHARING: Final = "Sharing and packing"
+PLUGIN_MAP: Final = ("gpu-operator", "device-plugin-config")
+MIG_MAP: Final = ("gpu-operator", "fallow-mig-parted-config")
 _PATTERN: Final = "--classification-pattern"
 
 
@@ -24,6 +29,33 @@ def _class_pattern(text: str) -> tuple[WorkClass, str]:
         raise ValueError(f"{text!r} is not CLASS=REGEX, with a class of {', '.join(WorkClass)}")
     return WorkClass(word), pattern
 
+
+def _read_place(text: str) -> tuple[str, str]:
+    namespace, separator, name = text.partition("/")
+    if not separator or not namespace or not name or "/" in name:
+        raise ValueError(f"{text!r} is not NAMESPACE/NAME")
+    return namespace, name
+
+
+FLAGS: tuple[Flag, ...] = group(
+    SHARING,
+    Flag("--sharing", "MODE",
+         "What becomes of GPUNodeConfigs: recommend: their status tells what would be done; act: those that say mode: "
+         "enforce are carried out.", read.one_of("recommend", "act"), "recommend"),
+    Flag("--sharing-max-changes", "N", "Nodes of one pool that are cut or shared anew at the same time.",
+         read.whole_number(1), "1"),
+    Flag("--sharing-plugin-configmap", "NAMESPACE/NAME",
+         "ConfigMap of NVIDIA's device plugin; only keys that begin with fallow- are written there.", _read_place,
+         "/".join(PLUGIN_MAP)),
+    Flag("--sharing-mig-configmap", "NAMESPACE/NAME",
+         "ConfigMap for layouts that NVIDIA's MIG manager has no name for; it must be told to read it.", _read_place,
+         "/".join(MIG_MAP)),
+    Flag("--consolidation", "MODE",
+         "Nodes whose few GPU pods all fit elsewhere: off: not looked for; recommend: told; act: emptied, one at a "
+         "time, by evictions that PodDisruptionBudgets allow.", read.one_of("off", "recommend", "act"), "recommend"),
+    Flag("--consolidation-threshold", "SHARE", "Only nodes of whose GPUs less than this share is in use.",
+         read.number(0.0, 1.0), "0.5"),
+)
 
 WEBHOOK_FLAGS: tuple[Flag, ...] = (
     Flag("--rewrite-requests", "BOOL",
@@ -67,6 +99,40 @@ class PartitionSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How the controller changes nodes. The ConfigMaps by namespace and name: the device plugin's, in which only our
     own keys are written, and one for mig-parted, which its operator must be told to read."""
 
+    acts: bool = False
     max_changes: int = 1  # at once, in one pool of nodes
-    plugin_map: tuple[str, str] = ("gpu-operator", "device-plugin-config")
-    mig_map: tuple[str, str] = ("gpu-operator", "fallow-mig-parted-config")
+    plugin_map: tuple[str, str] = PLUGIN_MAP
+    mig_map: tuple[str, str] = MIG_MAP
+
+
+class ConsolidationSettings(msgspec.Struct, frozen=True, kw_only=True):
+    is_on: bool = True
+    acts: bool = False
+    threshold: float = 0.5
+
+
+def read_partitions(values: Mapping[str, Any]) -> PartitionSettings:
+    """Raises UsageError for what would act in a dry run."""
+    return PartitionSettings(
+        acts=_acts("sharing", values), max_changes=values["sharing_max_changes"],
+        plugin_map=values["sharing_plugin_configmap"], mig_map=values["sharing_mig_configmap"],
+    )
+
+
+def read_consolidation(values: Mapping[str, Any]) -> ConsolidationSettings:
+    """Raises UsageError for what would act in a dry run."""
+    return ConsolidationSettings(
+        is_on=values["consolidation"] != "off", acts=_acts("consolidation", values),
+        threshold=values["consolidation_threshold"],
+    )
+
+
+def _acts(flag: str, values: Mapping[str, Any]) -> bool:
+    """A dry run changes nothing, whatever else is asked for."""
+    acts: bool = values[flag] == "act"
+    if acts and values["run_mode"] != "scale-down":
+        raise UsageError(
+            f"--{flag} act needs --run-mode scale-down: a dry run changes nothing. Where only nodes are to be changed, "
+            "and nobody paused, add --require-policy true and make no IdlePolicy"
+        )
+    return acts

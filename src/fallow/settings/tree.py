@@ -14,6 +14,7 @@ from fallow.settings.cost_doors import CostDoorSettings
 from fallow.settings.cost_enforcement import EnforcementSettings
 from fallow.settings.cost_store import CostStoreSettings
 from fallow.settings.serving import ServingSettings
+from fallow.settings.sharing import ConsolidationSettings, PartitionSettings
 from fallow.settings.telling import TellingSettings
 
 AuthMethod: TypeAlias = Literal["auto", "kube", "none", "bearer", "basic", "sigv4", "gcp", "azure"]
@@ -85,6 +86,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     cost_store: CostStoreSettings = CostStoreSettings()
     cost_doors: CostDoorSettings = CostDoorSettings()
     enforcement: EnforcementSettings = EnforcementSettings()
+    sharing: PartitionSettings = PartitionSettings()
+    consolidation: ConsolidationSettings = ConsolidationSettings()
     clusters: tuple[ViewCluster, ...] = ()
     dry_run_scope: Literal["server", "client"]
     gpu_resources: frozenset[str]

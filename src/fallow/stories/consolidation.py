@@ -1,17 +1,18 @@
-"""Nodes that are hardly used, emptied one at a time.
+"""Nodes that are hardly used, emptied one at a time; without leave to act, only told.
 
     look    nodes that are being emptied; where none is, what all nodes have and who is on them
     plan    the next step of that node, or which node to begin with
     act     that one step
-    tell    what was done, in a sentence; the node's record and Events say the rest
+    tell    what was done, or which node could be emptied, in a sentence; the node's record and Events say the rest
 
 Whatever is on a node because of us is ended first, also where emptying was switched off meanwhile. One step a turn:
-what is killed between two turns goes on, or is given back, in the next.
+what is killed between two turns goes on, or is given back, in the next. All nodes and pods are only listed every few
+minutes: nobody waits for the answer.
 """
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from collections.abc import Set as AbstractSet
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -19,63 +20,137 @@ from fallow.act.emptying import Emptier
 from fallow.clients import errors
 from fallow.decide import packing
 from fallow.model import cluster, emptying
-from fallow.model.units import HOUR, Instant, Seconds
+from fallow.model.units import HOUR, MINUTE, Instant, Seconds
 from fallow.observe.cluster.emptied import NodeEyes, TouchedNode
+from fallow.stories.turn import Turn, stumbling
 
 log = logging.getLogger("fallow")
 
+T = TypeVar("T")
+INTERVAL: Final[Seconds] = 30.0
+BUDGET: Final[Seconds] = 60.0
+PLANNED: Final[Seconds] = 5 * MINUTE  # between two looks at everything
+
 
 class ConsolidationEyes(msgspec.Struct, frozen=True):
-    """`kept`: uids of pods whose workload somebody keeps by an acknowledgement. Both raise where that is not seen."""
+    """`why_kept`: what else keeps a pod, by what is known now; asking for it raises where that is not seen."""
 
     nodes: NodeEyes
     capacity: Callable[[], Awaitable[cluster.Capacity]]
-    kept: Callable[[], AbstractSet[str]]
+    why_kept: Callable[[], Awaitable[packing.WhyKept]]
 
 
-async def tick(
-    eyes: ConsolidationEyes, hands: Emptier, now: Instant, *, is_acting: bool,
-    threshold: float = packing.THRESHOLD, timeout: Seconds = packing.EVICT_TIMEOUT,
-) -> tuple[packing.ConsolidationPlan | None, str]:
-    """The plan, where one was made, and what was done; "": nothing."""
-    touched = await eyes.nodes.find_touched()
-    for each in touched:
-        if each.is_emptying:
-            return None, await _advance(eyes.nodes, hands, each.name, now, is_acting=is_acting, timeout=timeout)
-    await _forget_old(hands, touched, now)
-    seen = await eyes.capacity()
-    found = packing.plan_consolidation(seen, now, kept=eyes.kept(), threshold=threshold)
-    gpu_nodes = sum(machine.gpus > 0 for machine in seen.machines)
-    begun = [each.began_at if each.began_at is not None else now for each in touched]
-    if not is_acting or found.chosen is None or not packing.may_begin(gpu_nodes, begun, now):
-        return found, ""
-    there = await eyes.nodes.look(found.chosen.node, now)
-    if there is None or there.is_cordoned or any(pod.fixed for pod in there.pods):
-        return found, f"{found.chosen.node} is not as it was: nothing was begun"
-    done = await _carry_out(hands, there, packing.begin_emptying(there, found.chosen.because, now), now)
-    return found, done
+class ConsolidationTerms(msgspec.Struct, frozen=True):
+    """`held`: why nothing may be done now, asked each time; "": it may. `plans`: nodes are looked for at all."""
+
+    held: Callable[[Instant], str]
+    plans: bool = True
+    threshold: float = packing.THRESHOLD
+    timeout: Seconds = packing.EVICT_TIMEOUT
 
 
-async def _advance(
-    eyes: NodeEyes, hands: Emptier, name: str, now: Instant, *, is_acting: bool, timeout: Seconds
-) -> str:
-    there = await eyes.look(name, now)
-    step = packing.advance_emptying(there, now, is_on=is_acting, timeout=timeout) if there is not None else None
-    if there is None or step is None:
-        return ""
-    return await _carry_out(hands, there, step, now)
+class ConsolidationCycle(msgspec.Struct, frozen=True, kw_only=True):
+    """`plan`: the latest that was made, and when."""
+
+    plan: packing.ConsolidationPlan | None = None
+    planned_at: Instant | None = None
+    done: str = ""
+    failure: str = ""
 
 
-async def _carry_out(hands: Emptier, there: emptying.NodeNow, step: emptying.EmptyingStep, now: Instant) -> str:
-    try:
-        done = f"{there.name}: {await hands.carry_out(there, step, now)}"
-    except errors.Conflict:
-        done = f"{there.name} changed meanwhile: it is looked at again"
-    log.info("%s", done)
-    return done
+class ConsolidationStory:
+    def __init__(self, *, eyes: ConsolidationEyes, hands: Emptier, terms: ConsolidationTerms) -> None:
+        self._eyes, self._hands, self._terms = eyes, hands, terms
+        self._last = ConsolidationCycle()
+        self._said = self._failed = ""
+
+    async def tick(self, turn: Turn) -> ConsolidationCycle:
+        touched = await turn.in_time(self._eyes.nodes.find_touched())
+        emptied = next((each for each in touched if each.is_emptying), None)
+        if emptied is not None:
+            return self._keep(done=await self._advance(emptied.name, turn))
+        await self._forget_old(touched, turn)
+        if not self._is_due(turn.now):
+            return self._keep()
+        seen, found = await self._plan(turn)
+        done = await self._begin(seen, found, touched, turn)
+        self._tell(found)
+        return self._keep(plan=found, planned_at=turn.now, done=done)
+
+    def _keep(
+        self, *, plan: packing.ConsolidationPlan | None = None, planned_at: Instant | None = None, done: str = ""
+    ) -> ConsolidationCycle:
+        self._last = ConsolidationCycle(
+            plan=plan or self._last.plan, planned_at=planned_at or self._last.planned_at, done=done
+        )
+        return self._last
+
+    async def look(self, turn: Turn) -> ConsolidationCycle:
+        _, found = await self._plan(turn)
+        return ConsolidationCycle(plan=found, planned_at=turn.now)
+
+    def fail(self, because: str, turn: Turn) -> ConsolidationCycle:
+        if because != self._failed:
+            log.warning("which nodes could be emptied is not known: %s", because)
+        self._failed = because
+        return ConsolidationCycle(failure=because)
+
+    def _is_due(self, now: Instant) -> bool:
+        last = self._last.planned_at
+        return self._terms.plans and (last is None or not 0 <= now - last < PLANNED)
+
+    async def _plan(self, turn: Turn) -> tuple[cluster.Capacity, packing.ConsolidationPlan]:
+        why_kept = await turn.in_time(_call(self._eyes.why_kept))
+        seen = await turn.in_time(_call(self._eyes.capacity))
+        with stumbling():
+            threshold = self._terms.threshold
+            return seen, packing.plan_consolidation(seen, turn.now, why_kept=why_kept, threshold=threshold)
+
+    async def _begin(
+        self, seen: cluster.Capacity, found: packing.ConsolidationPlan, touched: Sequence[TouchedNode], turn: Turn
+    ) -> str:
+        now, chosen = turn.now, found.chosen
+        if chosen is None or self._terms.held(now):
+            return ""
+        gpu_nodes = sum(machine.gpus > 0 for machine in seen.machines)
+        begun = [each.began_at if each.began_at is not None else now for each in touched]
+        if not packing.may_begin(gpu_nodes, begun, now):
+            return ""
+        there = await turn.in_time(self._eyes.nodes.look(chosen.node, now))
+        if there is None or there.is_cordoned or any(pod.fixed for pod in there.pods):
+            return f"{chosen.node} is not as it was: nothing was begun"
+        return await self._carry_out(there, packing.begin_emptying(there, chosen.because, now), turn)
+
+    async def _advance(self, name: str, turn: Turn) -> str:
+        there = await turn.in_time(self._eyes.nodes.look(name, turn.now))
+        if there is None:
+            return ""
+        is_on = not self._terms.held(turn.now)
+        step = packing.advance_emptying(there, turn.now, is_on=is_on, timeout=self._terms.timeout)
+        return await self._carry_out(there, step, turn) if step is not None else ""
+
+    async def _carry_out(self, there: emptying.NodeNow, step: emptying.EmptyingStep, turn: Turn) -> str:
+        if not turn.may_act():
+            return ""
+        try:
+            done = f"{there.name}: {await self._hands.carry_out(there, step, turn.now)}"
+        except errors.Conflict:
+            done = f"{there.name} changed meanwhile: it is looked at again"
+        log.info("%s", done)
+        return done
+
+    async def _forget_old(self, touched: Sequence[TouchedNode], turn: Turn) -> None:
+        for each in touched:
+            if turn.may_act() and each.began_at is not None and each.began_at <= turn.now - HOUR:
+                await self._hands.forget(each.name)
+
+    def _tell(self, found: packing.ConsolidationPlan) -> None:
+        """A line when another node is chosen."""
+        said = "" if found.chosen is None else f"{found.chosen.node} could be emptied: {found.chosen.because}"
+        if said and said != self._said:
+            log.info("%s", said)
+        self._said = said
 
 
-async def _forget_old(hands: Emptier, touched: Sequence[TouchedNode], now: Instant) -> None:
-    for each in touched:
-        if each.began_at is not None and each.began_at <= now - HOUR:
-            await hands.forget(each.name)
+async def _call(ask: Callable[[], Awaitable[T]]) -> T:
+    return await ask()

@@ -21,7 +21,7 @@ from fallow.model import cluster, gpus
 from fallow.model.partition import Documents, NodeTurn, PartitionNode, PartitionWrite, PatchNode, RepartitionStep
 from fallow.model.policies.sharing import NodeConfig
 from fallow.model.seen import Input, Known, Unseen
-from fallow.model.units import Seconds
+from fallow.model.units import Instant, Seconds
 from fallow.stories.turn import Turn, stumbling
 
 log = logging.getLogger("fallow")
@@ -53,10 +53,13 @@ def judge_layout(layout: Sequence[str], model: gpus.Model) -> str:
 
 class SharingStory:
     def __init__(
-        self, *, sights: SharingSights, hands: PartitionHands, metrics: telemetry.Telemetry, most: int = 1
+        self, *, sights: SharingSights, hands: PartitionHands, metrics: telemetry.Telemetry, most: int = 1,
+        held: Callable[[Instant], str] = lambda _: "",
     ) -> None:
-        self._sights, self._hands, self._metrics, self._most = sights, hands, metrics, most
+        """`held`: why no change may begin now; "": one may."""
+        self._sights, self._hands, self._metrics, self._most, self._held = sights, hands, metrics, most, held
         self._said: dict[str, str] = {}  # by config: what the log has
+        self._failed = ""
         self._warned: set[str] = set()  # uids of pods
 
     async def tick(self, turn: Turn) -> SharingCycle:
@@ -87,11 +90,14 @@ class SharingStory:
             plugin, mig = await turn.in_time(self._sights.plugin_keys()), await turn.in_time(self._sights.mig_keys())
             sights = sharing.PartitionSights(
                 configs=configs, nodes=nodes, pods=self._sights.pods(), plugin_keys=plugin, mig_keys=mig,
-                judge=judge_layout, most=self._most,
+                judge=judge_layout, most=self._most, held=self._held(turn.now),
             )
             return SharingCycle(turns=sharing.plan_nodes(sights, turn.now))
 
     def fail(self, because: str, turn: Turn) -> SharingCycle:
+        if because != self._failed:
+            log.warning("how GPUs are shared is not seen: %s", because)
+        self._failed = because
         return SharingCycle(failure=because)
 
     async def _write(self, of: NodeTurn, turn: Turn) -> None:

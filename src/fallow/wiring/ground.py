@@ -1,8 +1,8 @@
 """What every story stands on: eyes on the cluster and on the measurements, hands, wires, the Lease, the audit.
 
 In: what wiring/daemon.py opened. Out: a Groundwork, from which each story's own file beside this one (idle.py,
-digest.py, gaming.py, books.py) takes what it needs. The next story has a file of its own there, and a line in
-daemon.py.
+digest.py, gaming.py, books.py, sharing.py, consolidation.py) takes what it needs. The next story has a file of its own
+there, and a line in daemon.py.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from fallow.wiring import reach
 if TYPE_CHECKING:
     from fallow.stories.idle import IdleStory
     from fallow.wiring.books import BookParts
+    from fallow.wiring.sharing import SharingParts
 
 IDLE = "idle"  # the name of the story that others rest on
 Usage: TypeAlias = measured.PrometheusSource | source.ScrapeSource
@@ -43,6 +44,7 @@ class Later:
     story: IdleStory
     looping: loop.Loop
     books: BookParts | None = None
+    sharing: SharingParts | None = None
 
     def cycle(self) -> decision.Cycle | None:
         """The idle story's latest."""

@@ -2,9 +2,9 @@
 
 Read in this order: `room` (what is free), `packer` (the one choice everybody shares), `policies` (what makes a node
 good: a page each), `fragments` (FGD), `prices`, `lp` and `shadow` (SPP), `auto` (the mix rehearsed), `curve` (a trace
-from beginning to end), `defrag` (one move back), `consolidate` (a node emptied), `live` and `standing` (a
-cluster as it is), `tracking` (one
-kept up to date, beside a scheduler), `reserve` (promises); `mig` stands by itself: layouts of one GPU.
+from beginning to end), `defrag` (one move back), `consolidate` and `kept` (a node emptied, and who stays),
+`live` and `standing` (a cluster as it is), `tracking` (one kept up to date, beside a scheduler), `reserve` (promises);
+`mig` stands by itself: layouts of one GPU.
 Pure: no clock, no files, no logging. Whole numbers wherever a choice hangs on them, so that two machines decide alike.
 """
 
@@ -16,6 +16,8 @@ from fallow.decide.packing.consolidate import plan as plan_consolidation
 from fallow.decide.packing.curve import Curve, add_up, cut_at, find_near, replay
 from fallow.decide.packing.defrag import BUDGET, Move, MovePlan, Running, plan_moves
 from fallow.decide.packing.fragments import make_tables
+from fallow.decide.packing.kept import WhyKept
+from fallow.decide.packing.kept import find as find_kept
 from fallow.decide.packing.live import LiveCluster, settle
 from fallow.decide.packing.lp import Unsolved
 from fallow.decide.packing.mig import IllegalLayout
@@ -32,9 +34,8 @@ __all__ = [
     "BUDGET", "CANDIDATES", "EVICT_TIMEOUT", "GPU", "POLICIES", "THRESHOLD", "ClusterStanding", "ConsolidationPlan",
     "Curve", "Ground", "IllegalLayout", "Ints", "LiveCluster", "LiveRoom", "Move", "MovePlan", "NoOpinion", "Nodes",
     "Offered", "Packer", "PackingGround", "PackingNode", "PackingPod", "PackingPolicy", "Placement", "Prices",
-    "Ranking", "Refusal", "Rehearsal", "Room", "Running", "Unsolved", "add_up", "advance_emptying", "begin_emptying",
-    "cut_at", "draw_sample", "find_bound", "find_near", "judge_layout", "lay_out", "make_tables", "may_begin",
-    "order_nodes", "place",
-    "plan_consolidation", "plan_moves", "prepare", "rehearse", "replay", "settle", "solve_prices", "spell", "stand",
-    "why_fixed",
+    "Ranking", "Refusal", "Rehearsal", "Room", "Running", "Unsolved", "WhyKept", "add_up", "advance_emptying",
+    "begin_emptying", "cut_at", "draw_sample", "find_bound", "find_kept", "find_near", "judge_layout", "lay_out",
+    "make_tables", "may_begin", "order_nodes", "place", "plan_consolidation", "plan_moves", "prepare", "rehearse",
+    "replay", "settle", "solve_prices", "spell", "stand", "why_fixed",
 ]

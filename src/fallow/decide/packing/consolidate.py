@@ -1,6 +1,6 @@
 """Which node could be emptied, so that its GPUs are whole again, and what comes next where one is being emptied.
 
-In: a Capacity, whose pods are kept by an acknowledgement, `now`. Out: a ConsolidationPlan: the node that is least
+In: a Capacity, what else keeps a pod where it is, `now`. Out: a ConsolidationPlan: the node that is least
 trouble with where each of its pods would fit, and for every other GPU node why not. `advance`: the next step of a node
 that is being emptied, from its record and how it is now; a value, so that a kill between any two steps loses nothing.
 Invariant: a pod is only ever moved if it may be (a controller makes it again, it lost no work, nobody asked for it to
@@ -9,7 +9,6 @@ known stays.
 """
 
 from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from enum import StrEnum
 from typing import Final
 
@@ -18,6 +17,7 @@ import numpy as np
 
 from fallow import names
 from fallow.decide.packing import live, packer, policies
+from fallow.decide.packing.kept import WhyKept, nothing
 from fallow.decide.packing.room import GPU, Ints, PackingPod, Placement
 from fallow.model import cluster, emptying, units
 from fallow.model.emptying import EmptyingRecord, EmptyingStep, Leaving, NodeNow, StopReason
@@ -67,11 +67,10 @@ class _Guest(msgspec.Struct, frozen=True):
 
 
 def plan(
-    seen: cluster.Capacity, now: Instant, *, kept: AbstractSet[str] = frozenset(), threshold: float = THRESHOLD
+    seen: cluster.Capacity, now: Instant, *, why_kept: WhyKept = nothing, threshold: float = THRESHOLD
 ) -> ConsolidationPlan:
-    """`kept`: uids of pods whose workload somebody keeps."""
     settled = live.settle(seen, now)
-    guests = _find_guests(settled, seen, now, kept)
+    guests = _find_guests(settled, seen, now, why_kept)
     room, staying, candidates = settled.room, list[StayingNode](), list[int]()
     for row in np.flatnonzero(room.nodes.gpus > 0).tolist():
         stays = _why_stays(row, settled, guests.get(row, ()), threshold)
@@ -99,7 +98,7 @@ def _used(settled: live.LiveCluster, row: int) -> int:
 
 
 def _find_guests(
-    settled: live.LiveCluster, seen: cluster.Capacity, now: Instant, kept: AbstractSet[str]
+    settled: live.LiveCluster, seen: cluster.Capacity, now: Instant, why_kept: WhyKept
 ) -> Mapping[int, list[_Guest]]:
     """Who would have to go, by row; what belongs to a node goes with it."""
     rows = set(settled.room.nodes.names)
@@ -107,7 +106,7 @@ def _find_guests(
     guests: dict[int, list[_Guest]] = {}
     for tenant, running in zip(seated, settled.running, strict=True):
         if not belongs_to_node(tenant):
-            fixed = why_fixed(tenant, now, is_kept=tenant.uid in kept)
+            fixed = why_kept(tenant) or why_fixed(tenant, now)
             guest = _Guest(tenant, running.pod, running.placement, fixed)
             guests.setdefault(running.placement.node, []).append(guest)
     return guests
@@ -117,12 +116,12 @@ def belongs_to_node(tenant: cluster.Pod) -> bool:
     return tenant.static or (tenant.owner is not None and tenant.owner.kind == "DaemonSet")
 
 
-def why_fixed(tenant: cluster.Pod, now: Instant, *, is_kept: bool = False) -> str:
+def why_fixed(tenant: cluster.Pod, now: Instant) -> str:
     """Why a pod must not be moved; "": it may be."""
     if why := tenant.needs.fixed or tenant.needs.unknown or tenant.needs.unclear:
         return why
     until = units.read_instant(tenant.annotations.get(names.ACK_UNTIL))
-    if is_kept or (until is not None and until > now):
+    if until is not None and until > now:
         return "somebody keeps it by an acknowledgement"
     return "" if tenant.created_at <= now - live.SETTLED else "has hardly begun"
 

@@ -92,7 +92,7 @@ def _take_turn(
 ) -> NodeTurn:
     if node is None:
         gone: tuple[PartitionWrite, ...] = (SetFinalizer(config.name, False),) if config.has_finalizer else ()
-        because = f"there is no node {config.node}"
+        because = f"there is no node {config.node} with GPUs of NVIDIA"
         return steps.turn(config, config.node, RepartitionStep.Planned, RepartitionReason.NodeGone, because, gone)
     record, gone = node.record, (SetFinalizer(config.name, False),) if _lets_go(config) else ()
     if node.unreadable:
@@ -123,12 +123,15 @@ def _consider(
         return no(RepartitionReason.Ready, "the node is as asked for", RepartitionStep.Ready)
     record = node.record
     if record is not None and (record.uid, record.wish) == (config.uid, steps.name_wish(config)):
-        if record.step is RepartitionStep.Failed:
+        if record.step is RepartitionStep.Failed and record.reason is not RepartitionReason.Withdrawn:
             return no(record.reason, steps.say_failed(record))
         if record.step is RepartitionStep.Ready and steps.has_labels(node, record.after):
             return no(RepartitionReason.Ready, steps.say_drift(node, record), RepartitionStep.Ready)
     if config.mode is SharingMode.audit:
         return no(RepartitionReason.Audit, f"would change {steps.say(node, aim.after)}", RepartitionStep.Planned)
+    if sights.held:
+        because = f"would change {steps.say(node, aim.after)}: {sights.held}"
+        return no(RepartitionReason.NotActing, because, RepartitionStep.Planned)
     if wait := _find_wait(node, sights, now, others=others):
         return no(*wait, RepartitionStep.Planned)
     return _begin(config, node, aim, now)
@@ -139,6 +142,8 @@ def _find_wait(
 ) -> tuple[RepartitionReason, str] | None:
     if not node.is_ready:
         return RepartitionReason.NodeNotReady, f"{node.name} is not Ready"
+    if node.labels.get(names.CONSOLIDATION) == names.BEING_EMPTIED:
+        return RepartitionReason.OtherChange, f"{node.name} is being emptied"
     if others >= sights.most or (node.record is not None and (node.record.is_running or node.record.is_stuck)):
         where = f"of pool {node.pool} " if node.pool else ""
         return RepartitionReason.OtherChange, f"another change {where}runs"

@@ -45,7 +45,8 @@ _BEFORE_LABELS: Final = (RepartitionStep.Cordoning, RepartitionStep.Draining, Re
 
 class PartitionSights(msgspec.Struct, frozen=True, kw_only=True):
     """`pods`: all that hold or ask for GPUs and have not ended. `plugin_keys`, `mig_keys`: what the ConfigMaps hold,
-    decoded; of mig-parted's the configurations by name. `most`: changes at once in a pool."""
+    decoded; of mig-parted's the configurations by name. `most`: changes at once in a pool. `held`: why nothing may
+    begin now ("": it may); a change that has not reached its labels turns back then."""
 
     configs: Input[tuple[NodeConfig, ...]]
     nodes: Input[tuple[PartitionNode, ...]]
@@ -54,6 +55,7 @@ class PartitionSights(msgspec.Struct, frozen=True, kw_only=True):
     mig_keys: Input[Documents] = ABSENT
     judge: JudgeLayout
     most: int = 1
+    held: str = ""
 
 
 def turn(
@@ -119,7 +121,7 @@ def go_on(config: NodeConfig | None, node: PartitionNode, sights: PartitionSight
         return patch(config, node, done, "the node is as asked for", cordon=_uncordon(node, record))
     if stop := _find_intruder(node, record):
         return _stop(config, node, record, stop, now)
-    if why := _find_withdrawal(config, record):
+    if why := _find_withdrawal(config, record, sights.held):
         return _turn_back(config, node, record, RepartitionReason.Withdrawn, why, now)
     if record.step is RepartitionStep.Cordoning:
         timeout = config.drain_timeout if config else 0.0
@@ -190,7 +192,9 @@ def _stop(
     return patch(config, node, ended, f"{because}: we stop", cordon=_uncordon(node, record))
 
 
-def _find_withdrawal(config: NodeConfig | None, record: RepartitionRecord) -> str:
+def _find_withdrawal(config: NodeConfig | None, record: RepartitionRecord, held: str) -> str:
+    if held and record.step in _BEFORE_LABELS:
+        return held
     if config is None or config.is_going:
         return "its GPUNodeConfig was deleted"
     if config.mode is SharingMode.audit or config.invalid:

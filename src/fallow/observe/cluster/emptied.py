@@ -102,6 +102,6 @@ def _stays(pod: cluster.Pod) -> bool:
 
 
 def _touched(meta: _Meta) -> TouchedNode:
-    said, is_emptying = meta.annotations or {}, (meta.labels or {}).get(names.CONSOLIDATION) == "emptying"
+    said, is_emptying = meta.annotations or {}, (meta.labels or {}).get(names.CONSOLIDATION) == names.BEING_EMPTIED
     began, result = emptying.read(said.get(names.EMPTYING)), said.get(names.EMPTYING_RESULT, "")
     return TouchedNode(meta.name, is_emptying, began.since if began else units.read_instant(result.partition(" ")[0]))

@@ -173,6 +173,14 @@ class Mirror:
     def pods(self) -> tuple[cluster.Pod, ...]:
         return self.contents.pods
 
+    def why_blind_to_pods(self) -> errors.ClientError | None:
+        """Why the pods may not be all there are; None: they are."""
+        try:
+            self._parts.hosts.require_pods()
+        except errors.ClientError as problem:
+            return problem
+        return None
+
     @property
     def nodes(self) -> Register[cluster.Node]:
         return self.contents.nodes

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests import builders
 from tests.unit.decide.packing.test_live import machine, tenant
 
 from fallow import names
@@ -14,6 +15,8 @@ from fallow.decide.packing import consolidate
 from fallow.model import cluster, emptying, units
 from fallow.model.capacity import Machine
 from fallow.model.emptying import EmptiedPod, EmptyingRecord, Leaving, NodeNow
+from fallow.model.policies import idle
+from fallow.model.seen import ABSENT, Register
 
 NOW = 1_800_000_000.0
 
@@ -59,10 +62,38 @@ def test_one_who_must_stay_keeps_the_node(odd: cluster.Pod, why: str) -> None:
     assert (stays.reason, why in stays.because, "ml/p must stay" in stays.because) == ("Unmovable", True, True)
 
 
-def test_an_acknowledgement_of_its_workload_keeps_it_too_and_an_old_one_does_not() -> None:
+def test_an_acknowledgement_that_is_over_keeps_nobody_and_what_else_keeps_it_is_heeded() -> None:
     pod = change(tenant("p", "low"), annotations={names.ACK_UNTIL: units.rfc3339(NOW - 60)})
     assert plan(CLUSTER, pod, *USED).chosen is not None
-    assert plan(CLUSTER, pod, *USED, kept=frozenset({pod.uid})).chosen is None
+    found = plan(CLUSTER, pod, *USED, why_kept=lambda each: "ada keeps it" if each.uid == pod.uid else "")
+    assert found.chosen is None
+    assert "ml/p must stay: ada keeps it" in {each.because for each in found.staying}
+
+
+HELD = {names.ACK_UNTIL: units.rfc3339(NOW + 60), names.ACK_BY: "ada", names.ACK_AT: units.rfc3339(NOW - 60)}
+
+
+@pytest.mark.parametrize(("of_workload", "of_namespace", "scope", "why"), [
+    ({}, {}, {}, ""),
+    (HELD, {}, {}, "Deployment/w is kept by ada"),
+    ({}, HELD, {}, "namespace ml is kept by an acknowledgement"),
+    ({}, None, {}, "namespace ml is not seen"),
+    ({}, {}, {"protected_namespaces": builders.pattern("ml|sys")}, "namespace ml is protected"),
+    ({}, {}, {"exclude_namespaces": builders.pattern("m.*")}, "namespace ml is excluded"),
+    ({}, {}, {"namespace": builders.pattern("other")}, "namespace ml is not one of those that --namespace names"),
+])
+def test_people_and_flags_keep_pods_where_they_are(
+    of_workload: dict[str, str], of_namespace: dict[str, str] | None, scope: dict[str, Any], why: str
+) -> None:
+    pod, ref = tenant("p", "low"), cluster.Ref("apps", "v1", "Deployment", "ml", "w", "u")
+    workload = cluster.Workload(
+        ref=ref, resource_version="1", labels={}, annotations=of_workload, body={}, pods=(0,), chain=(),
+        chain_bodies=(), trouble=None, trouble_because="", marks_ref=ref, marks=of_workload, hpas=ABSENT,
+        scaled_objects=ABSENT, kueue=ABSENT, budgets=ABSENT,
+    )
+    known = {} if of_namespace is None else {"ml": cluster.Namespace("ml", {}, of_namespace)}
+    mandate = idle.Mandate(scope=idle.Scope(**scope))
+    assert packing.find_kept([pod], [workload], Register(known), mandate, NOW)(pod) == why
 
 
 def test_what_belongs_to_a_node_goes_with_it() -> None:

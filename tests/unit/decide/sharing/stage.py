@@ -80,6 +80,7 @@ class Stage:
         self.plugin_keys: dict[str, Any] = {"default": {"version": "v1"}}
         self.mig_keys: dict[str, Any] = {}
         self.pods_seen: Input[tuple[cluster.Pod, ...]] | None = None
+        self.held = ""
         self.events: list[str] = []
         self.evicted: list[str] = []
         self.written: list[PartitionWrite] = []
@@ -103,6 +104,7 @@ class Stage:
         return sharing.PartitionSights(
             configs=Known(tuple(self.configs.values())), nodes=Known((self.node(),) if self.is_there else ()),
             pods=pods, plugin_keys=Known(self.plugin_keys), mig_keys=Known(self.mig_keys), judge=judge,
+            held=self.held,
         )
 
     # ---- what is done ----

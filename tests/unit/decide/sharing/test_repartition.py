@@ -325,6 +325,40 @@ def test_a_config_withdrawn_in_mid_change_gives_the_old_layout_back(step: str, h
     assert is_done or stage.record.reason is RepartitionReason.Withdrawn
 
 
+def test_nothing_begins_while_we_are_held_and_afterwards_it_does() -> None:
+    stage = Stage(config(**SEVEN))
+    stage.held = "--sharing is not act"
+    turn = stage.run(most=5)
+    assert turn is not None
+    assert (turn.reason, turn.step, turn.because) == ("NotActing", "Planned", (
+        "would change nvidia.com/mig.config from none to all-1g.5gb: --sharing is not act"
+    ))
+    assert stage.written == []
+    stage.held = ""
+    assert stage.run().reason == "Ready"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("step", ["Cordoning", "Draining", "Labelling", "Verifying", "Uncordoning"])
+def test_one_that_is_held_before_its_labels_turns_back_and_later_goes_to_its_end(step: str) -> None:
+    stage = until(Stage(config(**SEVEN)), step)
+    stage.held = "frozen"
+    stage.run()
+    assert not stage.cordoned
+    assert (stage.offers == MIG) is (step in ("Verifying", "Uncordoning"))
+    stage.held = ""
+    stage.now += 3601
+    assert stage.run().reason == "Ready"  # type: ignore[union-attr]
+    assert stage.offers == MIG
+
+
+def test_a_node_that_is_being_emptied_is_not_cut_meanwhile() -> None:
+    stage = Stage(config(**SEVEN))
+    stage.labels[names.CONSOLIDATION] = names.BEING_EMPTIED
+    turn = stage.tick()
+    assert turn is not None
+    assert (turn.reason, turn.because) == ("OtherChange", "gpu-1 is being emptied")
+
+
 def test_a_node_that_is_gone_lets_its_config_go() -> None:
     stage = until(Stage(config(**SEVEN)), "Draining")
     stage.delete()

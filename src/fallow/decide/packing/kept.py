@@ -1,0 +1,58 @@
+"""What keeps a pod on its node, beside what the pod itself says: where we may act at all, and what people said of its
+workload and namespace.
+
+In: GPU pods with their workloads, namespaces, the Scope of the flags, now. Out: a WhyKept for every pod of the cluster.
+Invariant: a namespace that is not seen keeps its pods where they are.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from fallow.model import cluster, marks
+from fallow.model.policies import idle
+from fallow.model.seen import Known, Register
+from fallow.model.units import Instant, Seconds
+
+WhyKept: TypeAlias = Callable[[cluster.Pod], str]  # "": nothing does
+
+
+def nothing(_: cluster.Pod) -> str:
+    return ""
+
+
+def find(
+    pods: Sequence[cluster.Pod], workloads: Sequence[cluster.Workload], namespaces: Register[cluster.Namespace],
+    mandate: idle.Mandate, now: Instant,
+) -> WhyKept:
+    longest = mandate.rule.consent.max_ack
+    held = {
+        pods[place].uid: f"{each.ref.short} is kept by {ack.by}"
+        for each in workloads if (ack := marks.find_ack(each, None, longest, now)) is not None for place in each.pods
+    }
+
+    def why(pod: cluster.Pod) -> str:
+        return (
+            _why_out_of_reach(pod.namespace, mandate.scope) or held.get(pod.uid, "")
+            or _why_namespace(pod.namespace, namespaces, longest, now)
+        )
+
+    return why
+
+
+def _why_out_of_reach(namespace: str, scope: idle.Scope) -> str:
+    if scope.protected_namespaces is not None and scope.protected_namespaces.fullmatch(namespace):
+        return f"namespace {namespace} is protected"
+    if scope.exclude_namespaces is not None and scope.exclude_namespaces.fullmatch(namespace):
+        return f"namespace {namespace} is excluded"
+    is_chosen = scope.namespace is None or scope.namespace.fullmatch(namespace)
+    return "" if is_chosen else f"namespace {namespace} is not one of those that --namespace names"
+
+
+def _why_namespace(
+    name: str, namespaces: Register[cluster.Namespace], longest: Seconds, now: Instant
+) -> str:
+    found = namespaces.find(name)
+    if not isinstance(found, Known):
+        return f"namespace {name} is not seen"
+    ack = marks.choose_ack([marks.read_ack([found.value.annotations], longest, now)], now)
+    return "" if ack is None else f"namespace {name} is kept by an acknowledgement"

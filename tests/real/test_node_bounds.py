@@ -1,0 +1,141 @@
+"""Nodes, evictions and NVIDIA's ConfigMaps within the bounds of deploy/acting, on a real API server: what sharing and
+consolidation do passes, and a thief with the same token can do nothing else with them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from fallow import names
+from fallow.model.policies import nodeconfig_crd, sharing_crd
+from tests.real import cluster as clusters
+from tests.real import test_bounds
+
+Object = dict[str, Any]
+RECORDS = [names.REPARTITION, names.EMPTYING]
+bounded = test_bounds.bounded
+OPERATOR = "gpu-operator"
+
+
+@pytest.fixture
+async def thief(bounded: clusters.Cluster) -> AsyncIterator[test_bounds.Thief]:
+    async with test_bounds.thief_on(bounded) as made:
+        yield made
+
+
+@pytest.fixture
+async def node(bounded: clusters.Cluster) -> Object:
+    await bounded.gpu_node(f"gpu-{bounded.namespace}", gpus=4)
+    return await bounded.get("v1", "Node", f"gpu-{bounded.namespace}")
+
+
+def patch(spec: Object | None = None, **metadata: Any) -> Object:
+    return {"metadata": metadata, **({"spec": spec} if spec is not None else {})}
+
+
+@pytest.mark.parametrize("record", RECORDS)
+async def test_a_cordon_goes_with_its_record_and_not_without(
+    thief: test_bounds.Thief, node: Object, record: str
+) -> None:
+    assert "without a record" in await thief.is_refused(node, patch({"unschedulable": True}))
+    await thief.send(node, patch({"unschedulable": True}, annotations={record: "{}"}))
+    await thief.send(node, patch({"unschedulable": None}, annotations={record: None}))
+    assert "unschedulable" not in (await thief.cluster.refresh(node))["spec"]
+
+
+async def test_of_a_node_nothing_else_is_its_own(thief: test_bounds.Thief, node: Object) -> None:
+    for label in (names.MIG_CONFIG, names.PLUGIN_CONFIG, names.CONSOLIDATION):
+        await thief.send(node, patch(labels={label: "x"}))
+        await thief.send(node, patch(labels={label: None}))
+    taint = {"key": "x", "effect": "NoExecute"}
+    for change, why in (
+        (patch(labels={"node-role.kubernetes.io/control-plane": ""}), "labels"),
+        (patch(labels={names.GPU_PRODUCT: "A100"}), "labels"),
+        (patch({"taints": [taint]}), "the cordon"), (patch({"podCIDR": "10.0.0.0/24"}), "the cordon"),
+        (patch(annotations={"other.example.com/x": "y"}), "annotations of others"),
+        (patch(finalizers=["example.com/for-ever"]), "metadata"),
+    ):
+        assert why in await thief.is_refused(node, change)
+    status = {"status": {"capacity": {names.GPU: "99"}}}
+    assert await thief.is_refused(node, status, part="status")
+    with pytest.raises(clusters.Refused, match="gpu-pruner-bounds"):
+        await thief.ask("DELETE", f"/api/v1/nodes/{node['metadata']['name']}")
+
+
+async def test_a_node_without_gpus_is_left_alone(thief: test_bounds.Thief) -> None:
+    name = f"cpu-{thief.cluster.namespace}"
+    made = await thief.cluster.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
+    cordon = patch({"unschedulable": True}, annotations={names.EMPTYING: "{}"})
+    assert "without GPUs" in await thief.is_refused(made, cordon)
+
+
+async def test_a_pod_goes_by_an_eviction_that_names_its_uid_and_by_nothing_else(
+    thief: test_bounds.Thief, node: Object
+) -> None:
+    template = clusters.pod_template("held", 1)
+    metadata = {**template["metadata"], "name": "held"}
+    made = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
+    pod = await thief.cluster.create(made)
+    path = f"/api/v1/namespaces/{thief.cluster.namespace}/pods/held"
+    eviction: Object = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "held"}}
+    for method, where, body in (("POST", f"{path}/eviction", eviction), ("DELETE", path, None)):
+        with pytest.raises(clusters.Refused, match="gpu-pruner-bounds"):
+            await thief.ask(method, where, body)
+    named = {**eviction, "deleteOptions": {"preconditions": {"uid": pod["metadata"]["uid"]}}}
+    await thief.ask("POST", f"{path}/eviction", named)
+
+
+async def test_nobody_is_evicted_from_a_protected_namespace(thief: test_bounds.Thief) -> None:
+    eviction = {
+        "apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "dns"},
+        "deleteOptions": {"preconditions": {"uid": "6c2c1b9e-0000-4000-8000-000000000000"}},
+    }
+    spec = clusters.pod_template("dns", 0)["spec"]
+    await thief.cluster.apply(
+        {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "dns", "namespace": "kube-system"}, "spec": spec}
+    )
+    with pytest.raises(clusters.Refused, match="protected namespace"):
+        await thief.ask("POST", "/api/v1/namespaces/kube-system/pods/dns/eviction", eviction)
+
+
+async def test_of_nvidias_maps_only_its_own_keys_are_written(thief: test_bounds.Thief) -> None:
+    await thief.cluster.make_namespace(OPERATOR)
+    maps = f"/api/v1/namespaces/{OPERATOR}/configmaps"
+    with pytest.raises(clusters.Refused, match="gpu-pruner-bounds"):
+        await thief.ask("POST", maps, {"metadata": {"name": "another"}, "data": {"fallow-x": ""}})
+    for name, own, other in (
+        ("device-plugin-config", "fallow-x", "default"), ("fallow-mig-parted-config", "config.yaml", "other.yaml"),
+    ):
+        with pytest.raises(clusters.Refused, match="other keys"):
+            await thief.ask("POST", maps, {"metadata": {"name": name}, "data": {other: ""}})
+        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {own: "a"}}
+        applied = "application/apply-patch+yaml"
+        await thief.ask("PATCH", f"{maps}/{name}", body, applied, fieldManager="fallow", force="true")
+        made = await thief.cluster.get("v1", "ConfigMap", name, OPERATOR)
+        await thief.send(made, {"data": {own: "b"}})
+        assert "other keys" in await thief.is_refused(made, {"data": {other: "x"}})
+        assert "but data" in await thief.is_refused(made, {"metadata": {"labels": {"x": "y"}}})
+        assert "but data" in await thief.is_refused(made, {"immutable": True})
+        with pytest.raises(clusters.Refused, match="gpu-pruner-bounds"):
+            await thief.ask("DELETE", f"{maps}/{name}")
+        await thief.cluster.delete(made)
+
+
+async def test_of_our_own_objects_only_status_and_the_finalizer_are_written(thief: test_bounds.Thief) -> None:
+    await thief.cluster.apply_crds(nodeconfig_crd.define())
+    await thief.cluster.apply_crds(sharing_crd.define())
+    head = {"apiVersion": "gpuautoscaler.io/v1alpha1", "metadata": {"name": thief.cluster.namespace}}
+    config = await thief.cluster.apply({**head, "kind": "GPUNodeConfig", "spec": {"nodeName": "n"}})
+    policy = await thief.cluster.apply({**head, "kind": "GPUSharingPolicy", "spec": {"strategy": "auto"}})
+    await thief.send(config, patch(finalizers=[names.REPARTITION]))
+    await thief.send(config, {"status": {"phase": "Pending"}}, part="status")
+    await thief.send(policy, {"status": {"appliedPods": 1}}, part="status")
+    for thing, change in (
+        (config, patch(finalizers=["example.com/for-ever"])), (config, {"spec": {"mode": "enforce"}}),
+        (config, patch(annotations={f"{names.GROUP}/x": "y"})), (policy, {"spec": {"mode": "enforce"}}),
+        (policy, patch(annotations={"other.example.com/x": "y"})),
+    ):
+        assert await thief.is_refused(thing, change)
+    await thief.send(config, patch(finalizers=None))
