@@ -51,8 +51,16 @@ class Visit:
 
     def __init__(self, page: play.Page, base: str) -> None:
         self.page, self._base, self.complaints = page, base, list[str]()
-        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.on("pageerror", self._note)
         page.on("console", self._hear)
+
+    def leave(self) -> None:
+        """What the tab says from now on is not about this visit."""
+        self.page.remove_listener("pageerror", self._note)
+        self.page.remove_listener("console", self._hear)
+
+    def _note(self, error: play.Error) -> None:
+        self.complaints.append(str(error))
 
     def _hear(self, said: play.ConsoleMessage) -> None:
         is_answer = said.text.startswith("Failed to load resource")  # a status that the page itself tells of
@@ -76,24 +84,57 @@ async def visit(
     started: play.Browser, base: str, *, size: tuple[int, int] = WIDE, theme: str = "light", for_axe: bool = False,
     headers: dict[str, str] | None = None,
 ) -> AsyncIterator[Visit]:
-    """`for_axe`: without the CSP, which lets nobody in, axe neither. `headers`: as a proxy before us would add them."""
-    context = await started.new_context(
-        viewport={"width": size[0], "height": size[1]}, color_scheme="dark" if theme == "dark" else "light",
-        timezone_id="UTC", bypass_csp=for_axe, reduced_motion="reduce",
-        extra_http_headers=headers,
-    )
+    """In a browser of its own. `for_axe`: without the CSP, which lets nobody in, axe neither. `headers`: as a proxy
+    before us would add them."""
+    page = await _open(started, for_axe, headers)
+    await _arrange(page, size, theme)
+    yield Visit(page, base)
+    await page.unroute_all(behavior="ignoreErrors")
+    await page.context.close()
+
+
+class Tabs:
+    """Tabs that one visit after the other takes: a new one costs a process and everything compiled anew, three times
+    what the visit itself does. Each leaves nothing behind: no cookie, nothing stored, no way that was changed; a tab
+    in which something went wrong is not taken again."""
+
+    def __init__(self, started: play.Browser) -> None:
+        self._started, self._free = started, dict[bool, list[play.Page]]()
+
+    @contextlib.asynccontextmanager
+    async def visit(
+        self, base: str, *, size: tuple[int, int] = WIDE, theme: str = "light", for_axe: bool = False
+    ) -> AsyncIterator[Visit]:
+        free = self._free.setdefault(for_axe, [])
+        page = free.pop() if free else await _open(self._started, for_axe, None)
+        await _arrange(page, size, theme)
+        tab = Visit(page, base)
+        yield tab
+        tab.leave()
+        await page.unroute_all(behavior="ignoreErrors")
+        await page.evaluate("localStorage.clear(), sessionStorage.clear()")
+        await page.context.clear_cookies()
+        free.append(page)
+
+
+async def _open(started: play.Browser, for_axe: bool, headers: dict[str, str] | None) -> play.Page:
+    context = await started.new_context(timezone_id="UTC", bypass_csp=for_axe, extra_http_headers=headers)
     await context.add_init_script(_LISTEN)
     if for_axe:
         await context.add_init_script(path=AXE)
-    page = await context.new_page()
-    yield Visit(page, base)
-    await page.unroute_all(behavior="ignoreErrors")
-    await context.close()
+    return await context.new_page()
+
+
+async def _arrange(page: play.Page, size: tuple[int, int], theme: str) -> None:
+    await page.set_viewport_size({"width": size[0], "height": size[1]})
+    await page.emulate_media(
+        color_scheme="dark" if theme == "dark" else "light", reduced_motion="reduce", media="screen"
+    )
 
 
 async def find_faults(page: play.Page, *rules: str) -> list[str]:
     """What axe calls serious or critical; `rules`: only these."""
-    options = {"resultTypes": ["violations"], **({"runOnly": list(rules)} if rules else {})}
+    options = {"resultTypes": ["violations"], "preload": False, **({"runOnly": list(rules)} if rules else {})}
     found = await page.evaluate("(options) => axe.run(document, options).then(r => r.violations)", options)
     return list(_serious(found))
 

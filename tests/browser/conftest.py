@@ -45,6 +45,11 @@ async def browser() -> AsyncIterator[play.Browser]:
         yield started
 
 
+@pytest.fixture(scope="session")
+def tabs(browser: play.Browser) -> browsing.Tabs:
+    return browsing.Tabs(browser)
+
+
 @contextlib.contextmanager
 def share(factory: pytest.TempPathFactory, name: str, begin: Callable[[pathlib.Path], int]) -> Iterator[str]:
     """What a server says that all workers of a run share."""
@@ -75,13 +80,13 @@ def books(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
 
 
 @pytest.fixture
-def visit(browser: play.Browser, request: pytest.FixtureRequest) -> Opening:
+def visit(tabs: browsing.Tabs, request: pytest.FixtureRequest) -> Opening:
     """`async with visit(size=PHONE) as tab`: a tab, on the demo unless another address is given; afterwards nothing
     must have been complained of."""
 
     @contextlib.asynccontextmanager
     async def opening(base: str = "", **how: Any) -> AsyncIterator[browsing.Visit]:
-        async with browsing.visit(browser, base or request.getfixturevalue("demo").base, **how) as tab:
+        async with tabs.visit(base or request.getfixturevalue("demo").base, **how) as tab:
             yield tab
             assert tab.complaints == []
 

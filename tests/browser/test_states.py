@@ -121,7 +121,7 @@ async def test_names_and_reasons_with_html_are_shown_as_they_are(visit: Opening,
 async def test_a_server_that_is_gone_is_said_and_found_again(browser: play.Browser, demo: playing.Demo) -> None:
     way = relaying.Way(demo.base)
     await way.open()
-    async with browsing.visit(browser, way.base) as tab:
+    async with browsing.visit(browser, way.base) as tab:  # of its own: its clock is not the others'
         await tab.page.clock.install()
         page = await tab.go("/workloads?view=all")
         count = len(demo.rows("all"))
@@ -136,8 +136,8 @@ async def test_a_server_that_is_gone_is_said_and_found_again(browser: play.Brows
     way.shut()
 
 
-async def test_a_browser_that_is_offline_says_so_at_once(visit: Opening) -> None:
-    async with visit() as tab:
+async def test_a_browser_that_is_offline_says_so_at_once(browser: play.Browser, demo: playing.Demo) -> None:
+    async with browsing.visit(browser, demo.base) as tab:  # of its own, for the same reason
         await tab.page.clock.install()
         page = await tab.go("/workloads")
         await expect(page.locator(".pulse.off")).to_have_count(0)
@@ -147,4 +147,3 @@ async def test_a_browser_that_is_offline_says_so_at_once(visit: Opening) -> None
         await page.context.set_offline(False)
         await page.clock.fast_forward(31_000)  # the longest it waits before it tries again
         await expect(page.locator(".banner.lost")).to_have_count(0)
-        tab.complaints.clear()  # of the requests that failed meanwhile
