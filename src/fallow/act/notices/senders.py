@@ -24,7 +24,7 @@ from fallow.model.digest import Digest
 from fallow.model.policies import idle
 from fallow.model.policies.idle import ChannelType
 from fallow.model.secret import Secret
-from fallow.model.units import Seconds
+from fallow.model.units import Instant, Seconds
 
 log = logging.getLogger(__name__)
 
@@ -195,15 +195,24 @@ def _write_plain(envelope: Envelope) -> dict[str, Any]:
 
 
 def _plain(facts: NoticeFacts) -> dict[str, Any]:
+    """By the names that `explain` has for the same (docs/operators/api.md); the evidence of each GPU is asked there."""
     found, ref = facts.finding, facts.ref
     return {
         "workload": {
             "apiVersion": ref.api_version, "kind": ref.kind, "namespace": ref.namespace, "name": ref.name,
             "uid": ref.uid,
         },
-        "cluster": facts.head.cluster_name or None, "verdict": str(found.verdict), "reason": str(found.reason),
-        "because": found.because, "gpus": found.gpus, "models": list(found.models), "policy": found.rule.name,
-        "idleSeconds": None if facts.idle_for is None else round(facts.idle_for), "perHour": facts.per_hour,
-        "pausesAt": None if facts.pauses_at is None else units.rfc3339(facts.pauses_at),
+        "cluster": facts.head.cluster_name or None, "verdict": str(found.verdict),
+        "reasons": [{"reason": str(found.reason), "because": found.because}],
+        "skips": [{"skip": found.skip_label, "because": found.skip_because}] if found.skip else [],
+        "policy": found.rule.name, "held": found.gpus, "models": list(found.models),
+        "idleSince": _instant(found.idle_since), "atLeast": found.at_least, "neverUsed": found.never_used,
+        "windowSeconds": round(found.window), "coverage": found.coverage,
+        "nextAction": None if facts.pauses_at is None else {"type": "pause", "at": _instant(facts.pauses_at)},
+        "cost": None if facts.per_hour is None else {"perHour": facts.per_hour, "currency": facts.head.currency},
         "page": facts.page, "keep": facts.keep_command, "resume": facts.resume_command,
     }
+
+
+def _instant(at: Instant | None) -> str | None:
+    return None if at is None else units.rfc3339(at)

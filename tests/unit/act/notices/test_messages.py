@@ -15,7 +15,8 @@ from tests.unit.clients import loopback
 
 from fallow import names
 from fallow.act.notices import card, delivery, facts, letter, slack
-from fallow.model import bills, decision
+from fallow.doors.answers import workloads as naming
+from fallow.model import bills, decision, units
 from fallow.model.decision import Status
 from fallow.model.policies import idle
 from fallow.model.secret import Secret
@@ -200,6 +201,27 @@ def test_links_open_the_page_with_a_time_chosen_and_never_act() -> None:
     draft = letter.notice(facts_of())
     assert "https://fallow.example.com/w/team-a/Deployment/llm?keep=4h" in draft.text
     assert draft.html.count("?keep=") == 3
+
+
+async def test_a_webhook_is_told_by_the_names_that_explain_has(
+    server: Server, api: Any, make_hands: MakeHands
+) -> None:
+    async with loopback.serve(lambda asked: web.Response()) as inbox, wires(api) as out:
+        books = idle.Channel("books", "webhook", (("url", Secret(f"{inbox.url}/x")),))
+        hands = make_hands(wires=out, address=delivery.Address(head=HEAD))
+        warn = warn_of(several(server, 1)[0], books, holdings=(bills.ModelHolding("T4", 2.0, 8),))
+        await carry_out(hands, [warn])
+    said = msgspec.json.decode(inbox.asked[0].body)
+    [one] = said["workloads"]
+    beside = {"cluster", "models", "page", "keep", "resume"}
+    names_of = {field.encode_name for field in msgspec.structs.fields(naming.Explanation)}
+    assert (said["type"], one.keys() - beside - names_of) == ("notice", set())
+    assert one.keys() >= {
+        "workload", "verdict", "reasons", "skips", "policy", "idleSince", "atLeast", "windowSeconds", "coverage",
+        "nextAction", "cost",
+    }
+    assert (one["verdict"], one["nextAction"]) == ("idle", {"type": "pause", "at": units.rfc3339(NOW + 1800)})
+    assert (one["idleSince"], one["cost"]["currency"]) == (units.rfc3339(NOW - 47 * 60), "USD")
 
 
 def test_without_a_page_the_commands_are_there() -> None:
