@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import datetime, timedelta
+from typing import Any
 
+import pytest
 from playwright.async_api import expect
 
 from tests.browser import browsing, playing
 from tests.browser.conftest import Opening
+from tests.browser.test_states import amend
 
 PAGES = (
     "/", "/workloads?view=all", "/workloads?view=paused", "/activity", "/cost", "/nodes", "/policies", "/inbox",
@@ -118,3 +122,27 @@ async def test_the_field_is_walked_by_arrow_keys_and_says_each_gpu(visit: Openin
         assert first
         assert second
         assert first != second
+
+
+_WORDS = """() => [...document.querySelector(".evx .fl").parentElement.children].map((e) => e.getBoundingClientRect())
+  .filter((box) => box.width).map((box) => [box.left, box.right]).sort((a, b) => a[0] - b[0])"""
+
+
+@pytest.mark.parametrize("minutes", [20, 60, 150])
+async def test_on_a_phone_no_word_above_the_evidence_lies_on_another(
+    visit: Opening, demo: playing.Demo, minutes: int
+) -> None:
+    row = next(row for view in ("idle", "kept", "busy") for row in demo.rows(view))
+
+    def work(said: dict[str, Any]) -> dict[str, Any]:
+        ended = datetime.fromisoformat(said["to"]) - timedelta(minutes=minutes)
+        return {**said, "lastWork": ended.isoformat()}
+
+    async with visit(size=browsing.PHONE) as tab:
+        await amend(tab.page, "/timeline*", work)
+        page = await tab.go(f"/w/{row['namespace']}/{row['kind']}/{row['name']}")
+        await expect(page.locator(".evx .fl")).to_be_visible()
+        boxes = await page.evaluate(_WORDS)
+    assert len(boxes) == 2
+    assert boxes[0][0] >= 0
+    assert boxes[0][1] <= boxes[1][0]

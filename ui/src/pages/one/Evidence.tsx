@@ -113,6 +113,7 @@ export function Evidence({ timeline, row, now }: { timeline: Timeline; row: Row;
   const end = showPause ? showPause + (to - from) * 0.045 : to + (to - from) * 0.03;
   const scale: Scale = { from, to, end, x: (t) => ((t - from) / (end - from)) * 1000 };
   const left = (t: number) => ({ left: `${scale.x(t) / 10}%` });
+  const before = (t: number) => ({ left: `${Math.min(scale.x(t) / 10, 76)}%`, transform: "translateX(-100%)" }); // what else stands there
   const windowFrom = at(timeline.windowFrom);
   const marks = axisMarks(from, end);
   const day = to - from > 40 * 3.6e6;
@@ -132,7 +133,7 @@ export function Evidence({ timeline, row, now }: { timeline: Timeline; row: Row;
         <div />
         <div class="evx" aria-hidden="true">
           {lastWork !== null && lastWork > from && (
-            <span class="fl" style={left(lastWork)}>
+            <span class="fl" style={narrow && scale.x(lastWork) > 480 ? before(lastWork) : left(lastWork)}>
               last work {time(lastWork, now)}
             </span>
           )}
