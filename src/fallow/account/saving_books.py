@@ -33,7 +33,7 @@ from fallow.model.cost import (
 
 _NODE: Final = cost.read_dimension("node")
 _CAPACITY: Final = cost.read_dimension("capacity")
-_MADE_HERE: Final = (SavingKind.waste, SavingKind.spot)
+MEASURED: Final = (SavingKind.waste, SavingKind.spot)  # the other kinds have no source yet
 
 
 async def find_savings(
@@ -60,7 +60,7 @@ async def find_savings(
         spot = await ledger.read_intervals(begin, end, (CostFilter(_CAPACITY, frozenset({CapacityType.spot})),))
         rows += counterfactuals.book_spot(spot, on_demand, begin, end)
     made, before = {row.id for row in rows}, await ledger.read_savings(begin, end)
-    gone = tuple(row.id for row in before if row.kind in _MADE_HERE and row.is_dry_run == is_dry and row.id not in made)
+    gone = tuple(row.id for row in before if row.kind in MEASURED and row.is_dry_run == is_dry and row.id not in made)
     return CostBatch(savings=tuple(rows), removed_savings=gone)
 
 

@@ -167,7 +167,8 @@ class BudgetsStory:
             self._hours[of.uid] = asked.hours, hours
         total, recent = await self._books.sums(asked.total), await self._books.sums(asked.recent)
         overridden = None if asked.overridden is None else await self._books.sums(asked.overridden)
-        return plan.read_spend(total, hours, recent, overridden)
+        vouched = None if asked.vouched is None else await self._books.sums(asked.vouched)
+        return plan.read_spend(total, hours, recent, overridden, vouched)
 
     # ---- act ---------------------------------------------------------------------------------------------------------
 
@@ -244,7 +245,7 @@ class BudgetsStory:
             log.info("%s may go on", units.many(removed, "pod"))
 
     def _find_use(self, of: CostBudget) -> gates.ScopeUse:
-        mine = self._find_pods(of.scope, payer=True)
+        mine = self._find_pods(of.scope, payer=True, vouched=True)
         if mine is None:
             return gates.ScopeUse(None, None)
         found = [self._sights.nodes().find(name) for name in {pod.node for pod in mine}]
@@ -254,14 +255,16 @@ class BudgetsStory:
         known = [count for count in counts if count is not None]
         return gates.ScopeUse(sum(known) if len(known) == len(counts) else None, None if is_blind else spot)
 
-    def _find_pods(self, of: policies.SpendScope, *, payer: bool) -> list[cluster.Pod] | None:
+    def _find_pods(
+        self, of: policies.SpendScope, *, payer: bool, vouched: bool = False
+    ) -> list[cluster.Pod] | None:
         """Those that hold GPUs; one that may be meant counts. None: not known."""
         seen = self._sights.pods()
         if isinstance(seen, Unseen):
             return None
         pods = seen.value if isinstance(seen, Known) else ()
         held = ((pod, whose) for pod, whose in pods if pod.node and not pod.has_ended)
-        return [pod for pod, whose in held if of.covers(whose, payer=payer) is not False]
+        return [pod for pod, whose in held if of.covers(whose, payer=payer, vouched=vouched) is not False]
 
     # ---- account and tell --------------------------------------------------------------------------------------------
 

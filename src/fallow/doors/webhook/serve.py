@@ -80,11 +80,11 @@ class WebhookServer:
 
     def __init__(self, made: app.App, certificate: Certificate) -> None:
         self._answers, self._certificate = made.answer, certificate
-        self._lines, self._stopped = set[wire.Line](), asyncio.Event()
+        self._lines, self._stopped = set[wire.ReviewLine](), asyncio.Event()
 
     async def serve(self, listener: socket.socket) -> None:
         server = await asyncio.get_running_loop().create_server(
-            lambda: wire.Line(self._answers, self._lines), sock=listener, ssl=self._certificate.context,
+            lambda: wire.ReviewLine(self._answers, self._lines), sock=listener, ssl=self._certificate.context,
             ssl_handshake_timeout=wire.REQUEST, ssl_shutdown_timeout=_LAST, backlog=_WAITING,
         )
         sweeping = asyncio.create_task(self._sweep())

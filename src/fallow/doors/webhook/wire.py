@@ -43,11 +43,11 @@ class _Refused(Exception):
     """Ends the parsing of a request that is not accepted."""
 
 
-class Line(asyncio.Protocol):
+class ReviewLine(asyncio.Protocol):
     """`deadline`: when it is ended unless something happens. `waits_since`: for its request; None: that is there.
     `working`: an answer that is being made."""
 
-    def __init__(self, answers: Answers, lines: "set[Line]") -> None:
+    def __init__(self, answers: Answers, lines: "set[ReviewLine]") -> None:
         self._answers, self._lines, self._parser = answers, lines, httptools.HttpRequestParser(self)
         self._body, self._url, self._size, self._has_head = list[bytes](), b"", 0, False
         self._refusal = http.HTTPStatus.BAD_REQUEST
@@ -168,12 +168,12 @@ class Line(asyncio.Protocol):
 _PHRASES: Final = {status.value: status.phrase.encode() for status in http.HTTPStatus}
 
 
-def end_late(lines: set[Line], now: float) -> None:
+def end_late(lines: set[ReviewLine], now: float) -> None:
     for line in [each for each in lines if each.deadline < now]:
         line.transport.abort()
 
 
-def _make_room(lines: set[Line], new: Line) -> None:
+def _make_room(lines: set[ReviewLine], new: ReviewLine) -> None:
     waiting = [each for each in lines if each.waits_since is not None and each is not new]
     longest = min(waiting, key=lambda each: each.waits_since or 0.0, default=new)
     lines.discard(longest)

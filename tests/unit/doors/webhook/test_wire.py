@@ -37,9 +37,9 @@ class Desk:
 
 
 @asynccontextmanager
-async def serving(desk: Desk) -> AsyncIterator[tuple[int, set[wire.Line]]]:
-    lines = set[wire.Line]()
-    server = await asyncio.get_running_loop().create_server(lambda: wire.Line(desk.answer, lines), "127.0.0.1", 0)
+async def serving(desk: Desk) -> AsyncIterator[tuple[int, set[wire.ReviewLine]]]:
+    lines = set[wire.ReviewLine]()
+    server = await asyncio.get_running_loop().create_server(lambda: wire.ReviewLine(desk.answer, lines), "127.0.0.1", 0)
     async with server:
         yield server.sockets[0].getsockname()[1], lines
         for line in list(lines):
@@ -113,7 +113,7 @@ async def ended(reader: asyncio.StreamReader) -> None:
         assert await asyncio.wait_for(reader.read(), 10) == b""
 
 
-async def until(lines: set[wire.Line], count: int) -> None:
+async def until(lines: set[wire.ReviewLine], count: int) -> None:
     for _ in range(100_000):
         if len(lines) == count:
             return
