@@ -30,13 +30,13 @@ SWEEP: Seconds = 1.0
 JSON, TEXT = b"application/json", b"text/plain; charset=utf-8"
 
 
-class HttpAnswer(NamedTuple):
+class WireAnswer(NamedTuple):
     status: int
     body: bytes
     content_type: bytes = TEXT
 
 
-Answers: TypeAlias = Callable[[str, str, bytes], HttpAnswer | Coroutine[Any, Any, HttpAnswer]]
+Answers: TypeAlias = Callable[[str, str, bytes], WireAnswer | Coroutine[Any, Any, WireAnswer]]
 
 
 class _Refused(Exception):
@@ -51,7 +51,7 @@ class ReviewLine(asyncio.Protocol):
         self._answers, self._lines, self._parser = answers, lines, httptools.HttpRequestParser(self)
         self._body, self._url, self._size, self._has_head = list[bytes](), b"", 0, False
         self._refusal = http.HTTPStatus.BAD_REQUEST
-        self.working: asyncio.Future[HttpAnswer] | None = None
+        self.working: asyncio.Future[WireAnswer] | None = None
         self.waits_since: float | None = None
         self._is_full = False
         self.deadline = 0.0
@@ -128,7 +128,7 @@ class ReviewLine(asyncio.Protocol):
         self._body, self._url, self._size, self._has_head = [], b"", 0, False
         self.waits_since, self.deadline = None, time.monotonic() + ANSWER
         found = self._answers(method, url.partition(b"?")[0].decode("latin-1"), body)
-        if isinstance(found, HttpAnswer):
+        if isinstance(found, WireAnswer):
             self._send(found, method)
         else:
             self.working = asyncio.ensure_future(found)
@@ -136,7 +136,7 @@ class ReviewLine(asyncio.Protocol):
 
     # ---- an answer goes out ----
 
-    def _finish(self, done: asyncio.Future[HttpAnswer], method: str) -> None:
+    def _finish(self, done: asyncio.Future[WireAnswer], method: str) -> None:
         self.working = None
         if done.cancelled() or self.transport.is_closing():
             return
@@ -146,7 +146,7 @@ class ReviewLine(asyncio.Protocol):
             return
         self._send(done.result(), method)
 
-    def _send(self, answer: HttpAnswer, method: str) -> None:
+    def _send(self, answer: WireAnswer, method: str) -> None:
         keeps = self._parser.should_keep_alive()
         head = b"HTTP/1.1 %d %b\r\ncontent-type: %b\r\ncontent-length: %d\r\n%b\r\n" % (
             answer.status, _PHRASES[answer.status], answer.content_type, len(answer.body),

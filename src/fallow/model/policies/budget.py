@@ -42,6 +42,13 @@ class PodTraits(msgspec.Struct, frozen=True, kw_only=True):
     around: Input[Mapping[str, str]]  # labels of its namespace
 
 
+class ClaimWanted(msgspec.Struct, frozen=True, rename="camel"):
+    """One of `spec.resourceClaims`: a claim by its name, or a template of one."""
+
+    resource_claim_name: str = ""
+    resource_claim_template_name: str = ""
+
+
 class SpendScope(msgspec.Struct, frozen=True, kw_only=True):
     """All that is given must fit; nothing given: everything."""
 

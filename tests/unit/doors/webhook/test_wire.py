@@ -23,17 +23,17 @@ class Desk:
     def __init__(self) -> None:
         self.let, self.asked = asyncio.Event(), list[tuple[str, str, bytes]]()
 
-    def answer(self, method: str, path: str, body: bytes) -> wire.HttpAnswer | Coroutine[Any, Any, wire.HttpAnswer]:
+    def answer(self, method: str, path: str, body: bytes) -> wire.WireAnswer | Coroutine[Any, Any, wire.WireAnswer]:
         self.asked.append((method, path, body))
         if path == "/large":
-            return wire.HttpAnswer(200, b"x" * 1_000_000)
-        return self._later(path) if path in ("/later", "/defect") else wire.HttpAnswer(200, b"ok")
+            return wire.WireAnswer(200, b"x" * 1_000_000)
+        return self._later(path) if path in ("/later", "/defect") else wire.WireAnswer(200, b"ok")
 
-    async def _later(self, path: str) -> wire.HttpAnswer:
+    async def _later(self, path: str) -> wire.WireAnswer:
         await self.let.wait()
         if path == "/defect":
             raise ValueError(path)
-        return wire.HttpAnswer(200, b"later")
+        return wire.WireAnswer(200, b"later")
 
 
 @asynccontextmanager
