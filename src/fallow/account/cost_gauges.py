@@ -16,7 +16,6 @@ from fallow import telemetry
 from fallow.account import counterfactuals, reports
 from fallow.account.ack_costs import LONGEST
 from fallow.account.ledger import Ledger
-from fallow.account.saving_books import MEASURED
 from fallow.model import cost, windows
 from fallow.model.cost import (
     DAY,
@@ -239,7 +238,7 @@ def _find_idle(by_space: Iterable[CostSum]) -> dict[Labels, Nano]:
 
 def _add_savings(rows: Iterable[cost.BookedSaving]) -> dict[SavingKind, Nano]:
     """Of a kind that nobody measures there is none: 0 would be a figure."""
-    found = defaultdict[SavingKind, Nano](int, dict.fromkeys(MEASURED, 0))
+    found = defaultdict[SavingKind, Nano](int, dict.fromkeys(cost.MEASURED_SAVINGS, 0))
     for row in rows:
         if row.realised:
             found[row.kind] += row.saved

@@ -382,6 +382,9 @@ class SavingKind(StrEnum):
     waste = "waste"
 
 
+MEASURED_SAVINGS: Final = (SavingKind.waste, SavingKind.spot)  # the other kinds have no source yet
+
+
 class BookedSaving(msgspec.Struct, frozen=True, kw_only=True):
     """What something would have cost and did not. `id`: the same for the same saving, so that it stands once.
     `details`: JSON, with the method. `realised`: somebody else had it, or its node went; else it is freed capacity."""

@@ -101,6 +101,7 @@ def test_the_summary_says_where_the_money_went(store):
     assert done.exit_code == 0, done.output
     assert "COST       786.48 USD for 192.0 GPU-hours" in done.output
     assert "used 108.14; held, not used 63.90; held idle 65.54; cannot tell 98.31; nobody held it 450.59" in done.output
+    assert "IDLE MOST  red paid most for GPUs that did nothing: 65.54 of its 163.85\n" in done.output
     assert "ROI        no ratio: we cost nothing" in done.output
     week = run("cost", "--last", "7d", "--cost-store", store).output
     assert "BY DAY     " in week
