@@ -39,7 +39,7 @@ class WireAnswer(NamedTuple):
 Answers: TypeAlias = Callable[[str, str, bytes], WireAnswer | Coroutine[Any, Any, WireAnswer]]
 
 
-class _Refused(Exception):
+class _UnwantedRequest(Exception):
     """Ends the parsing of a request that is not accepted."""
 
 
@@ -104,7 +104,7 @@ class ReviewLine(asyncio.Protocol):
 
     def on_message_begin(self) -> None:
         if self.working is not None or self._is_full:
-            raise _Refused
+            raise _UnwantedRequest
 
     def on_url(self, url: bytes) -> None:
         self._url += url
@@ -113,7 +113,7 @@ class ReviewLine(asyncio.Protocol):
         key = name.lower()
         if key == b"content-length" and not (value.isdigit() and len(value) < 19 and int(value) <= MOST_BODY):
             self._refusal = http.HTTPStatus.REQUEST_ENTITY_TOO_LARGE
-            raise _Refused
+            raise _UnwantedRequest
         if key == b"expect" and value.lower() == b"100-continue":
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 

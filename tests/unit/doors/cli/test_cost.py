@@ -172,8 +172,8 @@ async def test_roi_is_told_with_its_method(tmp_path, monkeypatch):
     words = ("cost", "roi", "--last", "30d", "--cost-store", str(tmp_path / "l.sqlite"))
     done = await run_beside(*words, "--cost-roi-monthly-investment", "10")
     [waste] = [line.split() for line in done.output.splitlines() if line.startswith("waste")]
-    assert waste[:5] == ["waste", "16.39", "0.00", "16.39", "100.0%"]
-    assert "ROI        +64%: 16.39 saved against 10.00 that we cost" in done.output
+    assert waste[:5] == ["waste", "16.38", "0.00", "16.38", "100.0%"]
+    assert "ROI        +64%: 16.38 saved against 10.00 that we cost" in done.output
     page = json.loads((await run_beside(*words, "--format", "json")).stdout)
     assert page["lines"][0]["method"].startswith("share x price")
     assert page["roi"]["ratio"] is None
