@@ -160,6 +160,10 @@ def webhook(about: str) -> str:
         _rule(names.GROUP, [names.BUDGET_PLURAL, names.SHARING_POLICY_PLURAL], READ),
         _rule("", ["namespaces", "nodes"], READ),
         *_rules(kinds.KINDS, READ[:1], "Whose pod is it? By the labels of its topmost owner."),
+        _rule(
+            "resource.k8s.io", ["resourceclaims", "resourceclaimtemplates", "deviceclasses"], READ[:1],
+            why="Does a pod ask for GPUs by claims?",
+        ),
         _rule("authorization.k8s.io", ["subjectaccessreviews"], ["create"], why="May they override?"),
     ]
     return _file(about, [account, *_grant(names.WEBHOOK, rules, account=names.WEBHOOK)])

@@ -142,6 +142,7 @@ GPU: Final = "nvidia.com/gpu"
 GPU_SHARED: Final = "nvidia.com/gpu.shared"
 MIG_PREFIX: Final = "nvidia.com/mig-"
 DRA_DRIVER: Final = "gpu.nvidia.com"
+DRA_CLASSES: Final = ("gpu.nvidia.com", "mig.nvidia.com", "vfio.gpu.nvidia.com")  # of that driver
 GPU_PRODUCT: Final = "nvidia.com/gpu.product"
 GPU_PRESENT: Final = "nvidia.com/gpu.present"
 GPU_COUNT: Final = "nvidia.com/gpu.count"

@@ -211,6 +211,50 @@ async def test_what_a_tenant_writes_on_its_pods_takes_it_neither_out_of_its_budg
     assert await is_denied(gate, silent) is None
 
 
+@pytest.mark.accepts("cost", 18)
+async def test_who_claims_a_gpu_is_denied_too_and_who_claims_something_else_is_not(gate: Gate) -> None:
+    """By a class of NVIDIA's driver, and by one of the administrators' own that selects its devices."""
+    place, mine = await gate.place("in"), f"fast-{gate.cluster.namespace}"
+    selects = [{"cel": {"expression": "device.driver == 'gpu.nvidia.com'"}}]
+    nics = [{"cel": {"expression": "device.driver == 'nic.example.com'"}}]
+    for name, selectors in ((mine, selects), (f"{mine}-nic", nics)):
+        await gate.cluster.apply({
+            "apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": name},
+            "spec": {"selectors": selectors},
+        })
+    for name, wanted in (("gpu", "gpu.nvidia.com"), ("fast", mine), ("nic", f"{mine}-nic")):
+        requests = [{"name": "one", "exactly": {"deviceClassName": wanted}}]
+        await gate.cluster.apply({
+            "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate",
+            "metadata": {"name": name, "namespace": place}, "spec": {"spec": {"devices": {"requests": requests}}},
+        })
+    await gate.make_budget("block")
+    await gate.cluster.wait_until(lambda: is_denied(gate, place))
+
+    async def claims(template: str) -> str | None:
+        claim = {"name": "device", "resourceClaimTemplateName": template}
+        return await is_denied(gate, place, gpus=0, resourceClaims=[claim])
+
+    assert "exceeded" in (await claims("gpu") or "")
+    assert "exceeded" in (await claims("fast") or "")
+    assert await claims("nic") is None
+    assert await claims("missing") is None  # not known: never denied
+
+
+@pytest.mark.accepts("cost", 18)
+async def test_who_only_writes_that_a_pod_is_a_daemon_sets_is_denied(gate: Gate) -> None:
+    place = await gate.place("in")
+    await gate.make_budget("block")
+    await gate.cluster.wait_until(lambda: is_denied(gate, place))
+    owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agents", "uid": "u-1", "controller": True}
+    probe = pod("probe")
+    probe["metadata"]["ownerReferences"] = [owner]
+    kubeconfig = await gate.cluster.service_account("maker", MAKES_PODS)
+    async with acting_as(kubeconfig) as api:
+        with pytest.raises(errors.ClientError, match="exceeded"):
+            await api.create(kube.PODS, place, probe)
+
+
 @pytest.mark.accepts("cost", 19)
 async def test_the_glass_is_broken_by_who_may_and_audited(gate: Gate) -> None:
     place = await gate.place("in")

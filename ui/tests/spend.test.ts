@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { CostReportPage, SpendRow } from "../src/api";
-import { below, during, emptyAt, filterOf, lines, nameOf, shortName, sorted, stepOf, subject, terms } from "../src/pages/cost/spend";
+import { below, during, emptyAt, filterOf, lines, mostIdle, nameOf, shortName, sorted, stepOf, subject, terms } from "../src/pages/cost/spend";
 
 const row = (key: string, cost: number, more: Partial<SpendRow> = {}): SpendRow => ({
   key,
@@ -135,5 +135,16 @@ describe("a budget", () => {
   it("is empty where its line crosses nothing", () => {
     expect(emptyAt(100, 50, 150, 0, 10)).toBe(5);
     expect([emptyAt(100, 50, 100, 0, 10), emptyAt(100, 50, null, 0, 10), emptyAt(100, 120, 150, 0, 10)]).toEqual([null, null, null]);
+  });
+});
+
+describe("who paid most for GPUs that did nothing", () => {
+  it("is named, with how much of it did nothing, not with what it paid in all", () => {
+    const rows = [row("chat", 300, { heldIdle: 20 }), row("bio", 70, { heldIdle: 65 }), row("speech", 250)];
+    expect(mostIdle(report(rows, 100))).toEqual({ name: "bio", amount: 65 });
+  });
+  it("is nobody where nothing was idle, or where there is nobody else", () => {
+    expect(mostIdle(report([row("chat", 300), row("bio", 70)], 100))).toBe(null);
+    expect(mostIdle(report([row("chat", 300, { heldIdle: 20 })], 100))).toBe(null);
   });
 });

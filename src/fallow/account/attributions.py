@@ -5,13 +5,24 @@ ask for it. Parts add up to their whole, to the cent; beyond the rows that there
 Invariant: never more than 200 rows, never more than 256 KiB.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from fallow.model import cost, units
-from fallow.model.cost import Amounts, CostFilter, CostQuery, CostSum, Dimension, DimensionName, Nano, SpendState
+from fallow.model.cost import (
+    Amounts,
+    BookedSaving,
+    CostFilter,
+    CostQuery,
+    CostSum,
+    Dimension,
+    DimensionName,
+    Nano,
+    SavingKind,
+    SpendState,
+)
 from fallow.model.money import spread, top, whole
 from fallow.model.policies import crd
 from fallow.model.policies.attribution_crd import (
@@ -21,6 +32,7 @@ from fallow.model.policies.attribution_crd import (
     AttributionGroup,
     CostAttributionStatus,
     DetailedBreakdown,
+    SavingsStatus,
 )
 from fallow.model.policies.budget import CostAttribution
 from fallow.model.units import Instant
@@ -30,6 +42,12 @@ _DAYS: Final = 30
 _PARTS: Final = {
     "by_pod": DimensionName.pod, "by_gpu_type": DimensionName.model, "by_capacity_type": DimensionName.capacity,
     "by_node": DimensionName.node,
+}
+
+
+_SAVED: Final = {
+    SavingKind.spot: "spot", SavingKind.sharing: "sharing", SavingKind.autoscaling: "autoscaling",
+    SavingKind.waste: "waste_eliminated",
 }
 
 
@@ -47,6 +65,7 @@ class AttributionAnswers(msgspec.Struct, frozen=True, kw_only=True):
     hours: Sequence[CostSum]
     days: Sequence[CostSum]
     parts: Mapping[str, Sequence[CostSum]]
+    saved: Sequence[BookedSaving] | None = None  # of these namespaces, in the reporting period; None: not known
 
 
 class ScopePods(msgspec.Struct, frozen=True):
@@ -85,6 +104,7 @@ def make_status(
         cost_per_gpu_hour=whole(total.cost * cost.GPU_HOUR // priced) if priced > 0 else None,
         last_updated=units.rfc3339(now), detailed_breakdown=_break_down(found, hours, days),
         historical_data=_history(found.days), groups=_group(found.groups),
+        savings=None if found.saved is None else _save(found.saved, total.cost),
         conditions=_say(of, {
             "Ready": ("True", "Valid", "every field was understood"),
             "Complete": ("False", "Missing", "; ".join(gaps)) if gaps else (
@@ -93,6 +113,34 @@ def make_status(
         }, now),
     )
     return fit(crd.plain(msgspec.to_builtins(status)))
+
+
+def choose_savings(
+    of: CostAttribution, rows: Sequence[BookedSaving], meant: Collection[str] | None
+) -> tuple[BookedSaving, ...] | None:
+    """Of those namespaces (None: all); what was saved is booked by namespace alone, so that of a team, a label or an
+    experiment it is not known."""
+    if of.scope.teams or of.scope.labels or of.scope.experiment:
+        return None
+    mine = (row for row in rows if row.realised and not row.is_dry_run)
+    return tuple(
+        row for row in mine
+        if (meant is None or row.namespace in meant)
+        and (not of.scope.namespaces or row.namespace in of.scope.namespaces)
+    )
+
+
+def _save(rows: Sequence[BookedSaving], paid: Nano) -> SavingsStatus:
+    """Only what was realised. Of a kind that nobody measures nothing is said."""
+    by_kind: dict[SavingKind, Nano] = dict.fromkeys(cost.MEASURED_SAVINGS, 0)
+    for row in rows:
+        by_kind[row.kind] = by_kind.get(row.kind, 0) + row.saved
+    saved = sum(by_kind.values())
+    shown = spread({_SAVED[kind]: amount for kind, amount in by_kind.items()})
+    percent = round(100 * saved / (paid + saved), 2) if paid + saved > 0 else None
+    return SavingsStatus(
+        total=whole(saved), baseline_cost=whole(paid + saved), savings_percentage=percent, **shown
+    )
 
 
 def refuse(of: CostAttribution, reason: str, because: str, now: Instant) -> dict[str, Any]:

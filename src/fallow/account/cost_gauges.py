@@ -107,7 +107,7 @@ class CostGauges:
         single = {
             "total_cost": levels.total, "hourly_cost_rate": levels.rate, "ack_cost": levels.acks,
             "total_savings": sum(levels.savings.values()),
-            **{f"{kind}_savings": levels.savings.get(kind, 0) for kind in SavingKind},
+            **{f"{kind}_savings": nano for kind, nano in levels.savings.items()},
             **({} if levels.projected is None else {"month_projected_cost": levels.projected}),
         }
         for name, nano in single.items():
@@ -237,7 +237,8 @@ def _find_idle(by_space: Iterable[CostSum]) -> dict[Labels, Nano]:
 
 
 def _add_savings(rows: Iterable[cost.BookedSaving]) -> dict[SavingKind, Nano]:
-    found = defaultdict[SavingKind, Nano](int)
+    """Of a kind that nobody measures there is none: 0 would be a figure."""
+    found = defaultdict[SavingKind, Nano](int, dict.fromkeys(cost.MEASURED_SAVINGS, 0))
     for row in rows:
         if row.realised:
             found[row.kind] += row.saved

@@ -47,8 +47,10 @@ from fallow.model.cost import (
 )
 
 Range: TypeAlias = tuple[int, Second, Second]  # a piece by its number, and what of it
+Name: TypeAlias = tuple[str, ...]  # of a group
 
 _MOST_REMEMBERED: Final = 200_000
+_MOST_GROUPINGS: Final = 8
 _MOST_PIECES_AT_ONCE: Final = 500  # values of one statement are bounded
 _HOURLY: Final = "cost_hourly"
 _DAILY: Final = "cost_daily"
@@ -70,15 +72,24 @@ _OF_HOLDER: Final = frozenset({
 
 
 class NameBook:
-    """Keys by number, as they were read: they never change."""
+    """Keys by number, as they were read: they never change. `groups`: what they are called where somebody groups by
+    these, by number and state."""
 
     def __init__(self) -> None:
         self.keys: dict[int, CostKey] = {}
+        self.groups: dict[tuple[Dimension, ...], dict[tuple[int, int], Name]] = {}
+
+    def named_by(self, by: tuple[Dimension, ...]) -> "dict[tuple[int, int], Name]":
+        """Of the last few that were asked for."""
+        if by not in self.groups and len(self.groups) >= _MOST_GROUPINGS:
+            self.groups.clear()
+        return self.groups.setdefault(by, {})
 
     def read_keys(self, on: SqlSession, numbers: Iterable[int]) -> None:
         missing = [one for one in set(numbers) if one not in self.keys]
         if len(self.keys) + len(missing) > _MOST_REMEMBERED:
             self.keys.clear()
+            self.groups.clear()
             missing = list(set(numbers))
         for row in _read_listed(on, questions.KEY_ROWS, missing):
             self.keys[row[0]] = _read_key(row[1:])
@@ -262,9 +273,14 @@ def _name_groups(
     each = kinds.tolist() if by_pod else [(code // 4, code % 4, 0) for code in kinds.tolist()]
     names.read_keys(on, [key for key, _, _ in each])
     pods = _read_pods(on, {pod for _, _, pod in each}) if by_pod else {}
-    numbers, number_of_kind = dict[tuple[str, ...], int](), list[int]()
+    numbers, number_of_kind = dict[Name, int](), list[int]()
+    known = {} if by_pod or asked.where else names.named_by(asked.by)
     for key, state, pod in each:
-        name = _name(asked, names.keys[key], rollup.STATES[state], pods[pod][1] if by_pod else "")
+        name = known.get((key, state))
+        if name is None:
+            name = _name(asked, names.keys[key], rollup.STATES[state], pods[pod][1] if by_pod else "")
+            if name is not None and not by_pod:
+                known[key, state] = name
         number_of_kind.append(-1 if name is None else numbers.setdefault(name, len(numbers)))
     return np.array(number_of_kind, np.int64)[kind.ravel()], list(numbers)
 
@@ -304,6 +320,8 @@ def value_of(dimension: Dimension, key: CostKey, state: SpendState, pod: str) ->
     name = dimension.name
     if dimension.payer and (said := dict(key.dims.labels).get(f"{PAYER}{dimension}")):
         return said
+    if dimension.vouched:
+        return NONE
     if name is DimensionName.pod:
         value = pod
     elif name is DimensionName.label:

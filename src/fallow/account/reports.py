@@ -14,12 +14,11 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from fallow.model import calendar, cost, energy
+from fallow.model import calendar, cost, energy, money
 from fallow.model.cost import Amounts, CostSum, Nano, SpendState
 from fallow.model.energy import EnergyTerms
 from fallow.model.windows import TimeSpan
 
-_CENT: Final[Nano] = cost.UNIT // 100
 _FIRST_HOURS: Final[cost.Second] = 6 * cost.HOUR  # of a month: too little to say what it will come to
 N = TypeVar("N", Decimal, float)
 
@@ -125,7 +124,7 @@ def make_report(sums: Iterable[CostSum], asked: ReportAsk, before: Iterable[Cost
     every = _merge(itertools.chain(held.values(), free.values()))
     unallocated = [(key, group.of(SpendState.unallocated)) for key, group in sorted(free.items())]
     exact = [group.held.cost for _, group in kept] + [amounts.cost for _, amounts in unallocated]
-    cents = to_cents(exact)
+    cents = money.to_cents(exact)
     whole = sum(cents)
     burned = _tell_energy([*(group.held for _, group in kept), *(amounts for _, amounts in unallocated)], asked.energy)
     rows = tuple(
@@ -151,7 +150,7 @@ def make_report(sums: Iterable[CostSum], asked: ReportAsk, before: Iterable[Cost
 def _tell_energy(burned: Sequence[Amounts], terms: EnergyTerms) -> list[dict[str, Any]]:
     """Of each row, the columns of energy; their money adds up in cents, too."""
     paid = [terms.cost_of(each.energy_mj) for each in burned]
-    known = to_cents([nano for nano in paid if nano is not None])
+    known = money.to_cents([nano for nano in paid if nano is not None])
     grams = [terms.grams_of(each.energy_mj) for each in burned]
     return [
         {"energy_cost": _money(known[at]) if known else None, "co2_kg": None if each is None else float(each / 1000)}
@@ -167,17 +166,6 @@ def project_month(spent: Nano, month: TimeSpan, seen: cost.Second, zone: str = "
         return None
     [(_, end), *_] = calendar.cut(month.begin, month.begin + 32 * cost.DAY, cost.CostStep.month, zone)
     return spent * (end - month.begin) // known
-
-
-def to_cents(amounts: Sequence[Nano], whole: int | None = None) -> list[int]:
-    """Whole cents, each within one of its amount, that sum to `whole`, or else to the rounded sum: the largest
-    remainders get the rest."""
-    cents = [amount // _CENT for amount in amounts]
-    whole = (sum(amounts) + _CENT // 2) // _CENT if whole is None else whole
-    by_rest = sorted(range(len(amounts)), key=lambda index: (-(amounts[index] % _CENT), index))
-    for index in by_rest[: whole - sum(cents)]:
-        cents[index] += 1
-    return cents
 
 
 def _gather(sums: Iterable[CostSum]) -> tuple[dict[tuple[str, ...], _RowParts], dict[str, _RowParts]]:
@@ -209,7 +197,7 @@ def _make_row(
     key: tuple[str, ...], group: _RowParts, paid: int, whole: int, before: _RowParts | None, basis: Basis
 ) -> ReportRow:
     held = group.held
-    used, unused, idle, unknown = map(_money, to_cents(group.cells(), paid))
+    used, unused, idle, unknown = map(_money, money.to_cents(group.cells(), paid))
     measured = group.of(SpendState.used).cost + group.of(SpendState.held_idle).cost
     return ReportRow(
         key=key, gpu_hours=_hours(held.gpu_micro_seconds), cost=_money(paid) if basis is Basis.allocation else used,

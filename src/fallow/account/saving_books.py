@@ -20,6 +20,7 @@ from fallow.model import cost
 from fallow.model.cost import (
     DAY,
     HOUR,
+    MEASURED_SAVINGS,
     BookedSaving,
     CapacityType,
     CostBatch,
@@ -27,13 +28,11 @@ from fallow.model.cost import (
     CostQuery,
     CostStep,
     Interval,
-    SavingKind,
     Second,
 )
 
 _NODE: Final = cost.read_dimension("node")
 _CAPACITY: Final = cost.read_dimension("capacity")
-_MADE_HERE: Final = (SavingKind.waste, SavingKind.spot)
 
 
 async def find_savings(
@@ -60,7 +59,8 @@ async def find_savings(
         spot = await ledger.read_intervals(begin, end, (CostFilter(_CAPACITY, frozenset({CapacityType.spot})),))
         rows += counterfactuals.book_spot(spot, on_demand, begin, end)
     made, before = {row.id for row in rows}, await ledger.read_savings(begin, end)
-    gone = tuple(row.id for row in before if row.kind in _MADE_HERE and row.is_dry_run == is_dry and row.id not in made)
+    mine = (row for row in before if row.kind in MEASURED_SAVINGS and row.is_dry_run == is_dry)
+    gone = tuple(row.id for row in mine if row.id not in made)
     return CostBatch(savings=tuple(rows), removed_savings=gone)
 
 

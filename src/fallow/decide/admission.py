@@ -16,7 +16,7 @@ import msgspec
 
 from fallow import names
 from fallow.model import pointers, units
-from fallow.model.policies.budget import STALE_AFTER, CostBudget, EnforcementMode, PodTraits
+from fallow.model.policies.budget import STALE_AFTER, ClaimWanted, CostBudget, EnforcementMode, PodTraits
 from fallow.model.units import Instant
 
 Patch: TypeAlias = tuple[dict[str, Any], ...]  # operations of a JSON patch
@@ -29,6 +29,7 @@ class AdmitReason(StrEnum):
     """Why a pod was let in, or not, or changed: one word, which is counted."""
 
     NoGpus = "NoGpus"
+    ClaimUnseen = "ClaimUnseen"
     Exempt = "Exempt"
     DaemonSet = "DaemonSet"
     NoBudget = "NoBudget"
@@ -46,12 +47,13 @@ class AdmitReason(StrEnum):
 
 class PodWanted(msgspec.Struct, frozen=True, kw_only=True):
     """What of a pod matters here. `daemons`: the API group of the DaemonSet that it says it is of; None: of none. Its
-    maker wrote that, so it proves nothing."""
+    maker wrote that, so it proves nothing. `claims`: whether they are of GPUs is not said on the pod."""
 
     namespace: str
     labels: Mapping[str, str] = {}
     annotations: Mapping[str, str] | None = None
     has_gpus: bool = False
+    claims: tuple[ClaimWanted, ...] = ()
     daemons: str | None = None
     node_name: str = ""
     node_selector: Mapping[str, str] = {}
@@ -90,7 +92,7 @@ def _is_overridden(of: CostBudget, now: Instant) -> bool:
 
 def look_past(pod: PodWanted, *, is_exempt: bool) -> AdmitReason | None:
     """Why no budget is asked about it; None: they are."""
-    if not pod.has_gpus:
+    if not pod.has_gpus and not pod.claims:
         return AdmitReason.NoGpus
     return AdmitReason.Exempt if is_exempt else None
 

@@ -131,7 +131,8 @@ class PeriodBounds(msgspec.Struct, frozen=True):
 class SpendSeen(msgspec.Struct, frozen=True, kw_only=True):
     """What the ledger said of one budget's period until now. `breakdowns`: by title as the status has it. `hours`: the
     scope's cost in each full hour of the last 28 days, by when it began; hours without any are not in it. `recent`: its
-    cost in the last 7 days of the period. `overridden`: its cost under the override that holds."""
+    cost in the last 7 days of the period. `overridden`: its cost under the override that holds. `vouched`: what of the
+    total no tenant made up; None: all of it."""
 
     total: Nano
     unpriced: int  # GPU-micro-seconds
@@ -139,6 +140,7 @@ class SpendSeen(msgspec.Struct, frozen=True, kw_only=True):
     hours: Mapping[Second, Nano] = {}
     recent: Nano = 0
     overridden: Nano | None = None
+    vouched: Nano | None = None
 
 
 class SpendForecast(msgspec.Struct, frozen=True):
@@ -190,6 +192,7 @@ class WhyEnforced(StrEnum):
     Enforced = "Enforced"
     AlertOnly = "AlertOnly"
     WithinBudget = "WithinBudget"
+    OnlyClaimed = "OnlyClaimed"
     GracePeriod = "GracePeriod"
     NotEnabled = "NotEnabled"
     Overridden = "Overridden"

@@ -258,11 +258,12 @@ class DimensionName(StrEnum):
 
 class Dimension(msgspec.Struct, frozen=True):
     """`label`: the key, where the name is `label`. `payer`: as budgets count, for whom what an administrator wrote on
-    the namespace wins over what a tenant wrote on the pod."""
+    the namespace wins over what a tenant wrote on the pod. `vouched`: of that only what an administrator wrote."""
 
     name: DimensionName
     label: str = ""
     payer: bool = False
+    vouched: bool = False
 
     def __str__(self) -> str:
         return f"label:{self.label}" if self.label else str(self.name)
@@ -379,6 +380,9 @@ class SavingKind(StrEnum):
     sharing = "sharing"
     autoscaling = "autoscaling"
     waste = "waste"
+
+
+MEASURED_SAVINGS: Final = (SavingKind.waste, SavingKind.spot)  # the other kinds have no source yet
 
 
 class BookedSaving(msgspec.Struct, frozen=True, kw_only=True):

@@ -22,7 +22,7 @@ from fallow.clients.kubernetes import api as kube
 from fallow.decide.budgets import gates, plan, scope
 from fallow.model import budgets, cluster, cost, node_facts, units
 from fallow.model.budgets import AlertKey, AlertMemory, AlertRecord, BooksSeen, BudgetPlan, BudgetState, Restrict
-from fallow.model.cost import BudgetReading, CostQuery, CostSum, Nano, Second
+from fallow.model.cost import BookedSaving, BudgetReading, CostQuery, CostSum, Nano, Second
 from fallow.model.policies import budget as policies
 from fallow.model.policies.budget import CostAttribution, CostBudget, PodTraits
 from fallow.model.seen import Input, Known, Register, Unseen
@@ -45,6 +45,7 @@ class BudgetBooks(msgspec.Struct, frozen=True, kw_only=True):
 
     look: Callable[[], Awaitable[Input[BooksSeen]]]
     sums: Sums
+    savings: Callable[[int, int], Awaitable[Sequence[BookedSaving]]]  # from when until when
     recall: Callable[[], Awaitable[AlertMemory]]  # all records that are not long over
     keep: Callable[[Sequence[AlertRecord]], Awaitable[None]]
     track: Callable[[Sequence[BudgetReading]], Awaitable[None]]  # how far each is used, over time
@@ -167,7 +168,8 @@ class BudgetsStory:
             self._hours[of.uid] = asked.hours, hours
         total, recent = await self._books.sums(asked.total), await self._books.sums(asked.recent)
         overridden = None if asked.overridden is None else await self._books.sums(asked.overridden)
-        return plan.read_spend(total, hours, recent, overridden)
+        vouched = None if asked.vouched is None else await self._books.sums(asked.vouched)
+        return plan.read_spend(total, hours, recent, overridden, vouched)
 
     # ---- act ---------------------------------------------------------------------------------------------------------
 
@@ -244,7 +246,7 @@ class BudgetsStory:
             log.info("%s may go on", units.many(removed, "pod"))
 
     def _find_use(self, of: CostBudget) -> gates.ScopeUse:
-        mine = self._find_pods(of.scope, payer=True)
+        mine = self._find_pods(of.scope, payer=True, vouched=True)
         if mine is None:
             return gates.ScopeUse(None, None)
         found = [self._sights.nodes().find(name) for name in {pod.node for pod in mine}]
@@ -254,14 +256,16 @@ class BudgetsStory:
         known = [count for count in counts if count is not None]
         return gates.ScopeUse(sum(known) if len(known) == len(counts) else None, None if is_blind else spot)
 
-    def _find_pods(self, of: policies.SpendScope, *, payer: bool) -> list[cluster.Pod] | None:
+    def _find_pods(
+        self, of: policies.SpendScope, *, payer: bool, vouched: bool = False
+    ) -> list[cluster.Pod] | None:
         """Those that hold GPUs; one that may be meant counts. None: not known."""
         seen = self._sights.pods()
         if isinstance(seen, Unseen):
             return None
         pods = seen.value if isinstance(seen, Known) else ()
         held = ((pod, whose) for pod, whose in pods if pod.node and not pod.has_ended)
-        return [pod for pod, whose in held if of.covers(whose, payer=payer) is not False]
+        return [pod for pod, whose in held if of.covers(whose, payer=payer, vouched=vouched) is not False]
 
     # ---- account and tell --------------------------------------------------------------------------------------------
 
@@ -282,7 +286,7 @@ class BudgetsStory:
         live = policies.find_live(of.scope, self._sights.namespaces())
         if isinstance(live, Unseen) or not isinstance(books, Known):
             return None
-        where = of.scope.filters(payer=False)
+        where, meant = of.scope.filters(payer=False), live.value if isinstance(live, Known) else None
         if isinstance(live, Known):
             if not live.value:
                 return accounting.refuse(of, "NobodyMeant", "its selector fits no namespace", now)
@@ -290,6 +294,7 @@ class BudgetsStory:
             where = (*where, cost.CostFilter(on, frozenset(live.value)))
         try:
             found = await self._ask_attribution(accounting.ask(of, where, now))
+            rows = await self._books.savings(int(now) - of.period, int(now))
         except errors.ClientError as problem:
             log.warning("CostAttribution %s cannot be shown: %s", of.name, problem)
             return None
@@ -298,6 +303,7 @@ class BudgetsStory:
         running = accounting.ScopePods(
             None if mine is None else len(mine), None if mine is None or None in counts else sum(filter(None, counts))
         )
+        found = msgspec.structs.replace(found, saved=accounting.choose_savings(of, rows, meant))
         return accounting.make_status(of, found, running, now, missing=books.value.missing)
 
     async def _ask_attribution(self, asked: accounting.AttributionQuestions) -> accounting.AttributionAnswers:

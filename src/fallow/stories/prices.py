@@ -14,7 +14,7 @@ import msgspec
 from fallow import names, telemetry
 from fallow.act import hands as doing
 from fallow.clients import errors
-from fallow.model import cluster, decision, price_list, units
+from fallow.model import cluster, decision, price_ages, units
 from fallow.model.price_changes import SuspiciousPrice
 from fallow.model.price_table import PriceRow
 from fallow.model.seen import Known
@@ -58,7 +58,7 @@ class PricesStory:
         # 4. Account: what was fetched is kept, how old it is.
         problems = [*seen.problems, *await self._store(seen)]
         if isinstance(seen.book, Known):
-            ages = price_list.list_ages(seen.book.value, seen.nodes, turn.now)
+            ages = price_ages.list_ages(seen.book.value, seen.nodes, turn.now)
             self._metrics.replace("gpu_autoscaler_price_age_seconds", ages)
         # 5. Tell.
         self._tell(frozenset((*problems, *(each.because for each in seen.suspicious))))

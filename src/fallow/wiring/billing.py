@@ -32,6 +32,7 @@ class NodeBilling:
         self._named: dict[str, PriceRow] = {}  # rows by id that a bill has named
         self._facts: dict[str, tuple[cluster.Node, NodeFacts]] = {}
         self._alike: dict[NodeFacts, Priced | None] = {}  # of one kind, until prices are looked up anew
+        self._bills: dict[str, tuple[cluster.Node, NodeBill]] = {}  # by node, as long
         self.missing: tuple[str, ...] = ("prices have not been looked up yet",)
         self.committed: Input[tuple[Commitment, ...]] = Unseen(*self.missing)
         self.rates: Input[NodeRates] = Unseen(*self.missing)  # of all nodes, when prices were looked up last
@@ -40,6 +41,7 @@ class NodeBilling:
         if turn.seen is None:
             return
         self._alike.clear()
+        self._bills.clear()
         self.committed = turn.seen.committed
         match turn.seen.book:
             case Known(book):
@@ -63,6 +65,13 @@ class NodeBilling:
         await self._looked.wait()
 
     def bill(self, node: cluster.Node) -> NodeBill:
+        """Every node is asked about every minute."""
+        known = self._bills.get(node.name)
+        if known is None or known[0] is not node:
+            known = self._bills[node.name] = node, self._make_bill(node)
+        return known[1]
+
+    def _make_bill(self, node: cluster.Node) -> NodeBill:
         facts = self._read(node)
         found = self.find(facts)
         row = found.row if found else None

@@ -335,5 +335,6 @@ def make_budget_books(
         ))
 
     return story_of_budgets.BudgetBooks(
-        look=look, sums=sums, recall=writer.recall_alerts, keep=writer.keep_alerts, track=writer.track
+        look=look, sums=sums, savings=writer.ledger.read_savings, recall=writer.recall_alerts,
+        keep=writer.keep_alerts, track=writer.track,
     )

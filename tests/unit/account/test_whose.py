@@ -58,6 +58,10 @@ async def test_a_tenant_that_writes_another_team_on_its_pods_spends_its_own_budg
     red, blue = of(teams=("red",)), of(teams=("blue",))
     assert await spent(opened, red.filters(payer=True)) == 1.0
     assert await spent(opened, blue.filters(payer=True)) == 2.0  # and the guest, whose namespace says nothing
+    assert await spent(opened, blue.filters(payer=True, vouched=True)) == 1.0  # but for the guest
+    assert await spent(opened, red.filters(payer=True, vouched=True)) == 1.0
+    named = of(teams=("blue",), namespaces=("open-space",))
+    assert await spent(opened, named.filters(payer=True, vouched=True)) == 1.0  # by name it is meant
     assert await spent(opened, of(experiment="e1").filters(payer=True)) == 1.0
     assert await spent(opened, of(experiment="e2").filters(payer=True)) == 0.0
     assert await spent(opened, of(labels=(("team", "red"),)).filters(payer=True)) == 1.0

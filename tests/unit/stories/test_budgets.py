@@ -54,6 +54,7 @@ class Ledger:
         self.unpriced = 0
         self.currency = "USD"
         self.readings: list[cost.BudgetReading] = []
+        self.savings: list[cost.BookedSaving] = []
 
     def books(self, clock: Any) -> told.BudgetBooks:
         async def look() -> Any:
@@ -88,7 +89,10 @@ class Ledger:
         async def track(readings: Sequence[cost.BudgetReading]) -> None:
             self.readings += readings
 
-        return told.BudgetBooks(look=look, sums=sums, recall=recall, keep=keep, track=track)
+        async def savings(begin: int, end: int) -> Sequence[cost.BookedSaving]:
+            return [one for one in self.savings if begin <= one.at < end]
+
+        return told.BudgetBooks(look=look, sums=sums, savings=savings, recall=recall, keep=keep, track=track)
 
 
 def _value(dimension: cost.Dimension, namespace: str) -> str:
@@ -539,6 +543,33 @@ async def test_an_attribution_shows_its_groups_and_stays_small(tmp_path: Path) -
         assert office.object("all", "CostAttribution")["metadata"]["resourceVersion"] == version  # within 5 minutes
         await office.tick(at=office.now + 300)
         assert office.status("all", "CostAttribution")["groups"][0]["key"] == "team-0000/on-demand"
+
+
+async def test_an_attribution_shows_what_was_saved_and_only_what_somebody_measured(tmp_path: Path) -> None:
+    def saved(number: int, kind: cost.SavingKind, amount: int, namespace: str = "ml", **said: Any) -> cost.BookedSaving:
+        return cost.BookedSaving(
+            id=str(number), at=int(DAY0), namespace=namespace, kind=kind, saved=amount * cost.UNIT, baseline=0,
+            actual=0, details="{}", **{"realised": True, **said},
+        )
+
+    waste, spot = cost.SavingKind.waste, cost.SavingKind.spot
+    async with town(tmp_path) as place:
+        office = place.office
+        for name, scope in (("place", {"namespaces": ["ml"]}), ("team", {"teams": ["ml-team"]})):
+            office.store.create({
+                "apiVersion": "gpuautoscaler.io/v1alpha1", "kind": "CostAttribution", "metadata": {"name": name},
+                "spec": {"scope": scope},
+            })
+        office.ledger.savings = [
+            saved(1, waste, 30), saved(2, spot, 10), saved(3, waste, 50, "other"), saved(4, waste, 7, realised=False),
+            saved(5, waste, 9, is_dry_run=True),
+        ]
+        await office.tick(60.0)
+        assert office.status("place", "CostAttribution")["savings"] == {
+            "total": "40.00", "spot": "10.00", "wasteEliminated": "30.00", "savingsPercentage": 40.0,
+            "baselineCost": "100.00",
+        }
+        assert "savings" not in office.status("team", "CostAttribution")  # booked by namespace alone: not known
 
 
 async def test_budgets_that_cannot_be_seen_fail_the_cycle_and_change_nothing(tmp_path: Path) -> None:

@@ -2,7 +2,8 @@
 
 In: a budget with what is known of it. Out: one word of a closed set and a sentence.
 Invariant: it restricts only what it surely may: the amount was spent for all of the grace period, in a scope that is
-known, by books that are complete and of now, where the operator allowed it and nobody overrides it.
+known and that no tenant made its own, by books that are complete and of now, where the operator allowed it and nobody
+overrides it.
 """
 
 from decimal import Decimal
@@ -35,13 +36,19 @@ def find_exceeded(of: CostBudget, percent: Decimal, period: PeriodBounds, now: I
 
 def judge(
     of: CostBudget, *, since: Instant | None, books: BooksSeen, override: OverrideHeld | None, is_allowed: bool,
-    now: Instant,
+    now: Instant, is_claimed: bool = False,
 ) -> tuple[WhyEnforced, str]:
-    """`since`: when the amount was spent; `is_allowed`: by the operator. What has no price is not in the way: what has
+    """`since`: when the amount was spent; `is_allowed`: by the operator; `is_claimed`: some of the spend is only said
+    by pods to be of this scope. What has no price is not in the way: what has
     one exceeds the amount already, and a GPU without a price would be a way past every budget."""
     rule = of.enforcement
     if rule.mode is EnforcementMode.alert:
         return WhyEnforced.AlertOnly, "its enforcement.mode is alert: it only tells"
+    if since is None and is_claimed:
+        return WhyEnforced.OnlyClaimed, (
+            "its amount is not spent by namespaces that say they are meant; what only pods say of themselves restricts"
+            " nobody: label the namespaces, or name them in the scope"
+        )
     if since is None:
         return WhyEnforced.WithinBudget, "less than its amount is spent"
     if (left := rule.grace - (now - since)) > 0:

@@ -84,7 +84,7 @@ def question(
 
 def read_spend(
     total: Iterable[CostSum], hours: Mapping[Second, Nano], recent: Iterable[CostSum],
-    overridden: Iterable[CostSum] | None,
+    overridden: Iterable[CostSum] | None, vouched: Iterable[CostSum] | None = None,
 ) -> SpendSeen:
     found = list(total)
     breakdowns: dict[str, dict[str, Nano]] = {title: {} for title in _TITLES}
@@ -96,6 +96,7 @@ def read_spend(
         total=sum(each.total.cost for each in found), unpriced=sum(each.total.unpriced for each in found),
         breakdowns=breakdowns, hours=hours, recent=sum(each.total.cost for each in recent),
         overridden=None if overridden is None else sum(each.total.cost for each in overridden),
+        vouched=None if vouched is None else sum(each.total.cost for each in vouched),
     )
 
 
@@ -107,9 +108,10 @@ def evaluate(
     percent = money(spend.total) / of.amount * FULL
     projection = forecast.project(bounds, of.amount, spend, books.began, now)
     gaps, override = _find_gaps(spend, books), enforce.find_override(of, terms.longest_override, now)
-    since = enforce.find_exceeded(of, percent, bounds, now)
+    sure = percent if spend.vouched is None else money(spend.vouched) / of.amount * FULL
+    since = enforce.find_exceeded(of, sure, bounds, now)
     enforced, because = enforce.judge(
-        of, since=since, books=books, override=override, is_allowed=terms.enforces, now=now
+        of, since=since, books=books, override=override, is_allowed=terms.enforces, now=now, is_claimed=sure < percent
     )
     share = Decimal(int(now) - bounds.start) / (bounds.end - bounds.start)
     projected = None if projection.projected is None else projection.projected / of.amount * FULL

@@ -14,7 +14,7 @@ from fallow.model import cost
 from fallow.model.budgets import OverrideHeld, PeriodBounds
 from fallow.model.cluster import Namespace
 from fallow.model.policies import budget as policies
-from fallow.model.policies.budget import CostBudget
+from fallow.model.policies.budget import CostBudget, EnforcementMode
 from fallow.model.seen import Known, Register, Unseen
 from fallow.model.units import Instant
 
@@ -26,10 +26,12 @@ _TEAM: Final = cost.Dimension(cost.DimensionName.team, payer=True)
 
 class BudgetQuestions(msgspec.Struct, frozen=True, kw_only=True):
     """`total`: by namespace, type of node, how it is paid, and label; `namespaces`: that the selector means.
-    None: there is nobody whose cost could count, or nothing to ask."""
+    None: there is nobody whose cost could count, or nothing to ask. `vouched`: what of it no tenant made up; None: all
+    of it."""
 
     namespaces: tuple[str, ...] = ()
     total: cost.CostQuery | None = None
+    vouched: cost.CostQuery | None = None
     hours: cost.CostQuery | None = None
     recent: cost.CostQuery | None = None
     overridden: cost.CostQuery | None = None
@@ -53,12 +55,21 @@ def ask(
     by = (_NAMESPACE, _INSTANCE, _CAPACITY, label)
     return BudgetQuestions(
         namespaces=meant or (), total=cost.CostQuery(begin=period.start, end=at, by=by, where=filters),
+        vouched=_ask_vouched(of, period, at),
         hours=cost.CostQuery(begin=this_hour - look_back, end=this_hour, where=filters, step=cost.CostStep.hour),
         recent=cost.CostQuery(begin=max(period.start, at - short), end=at, where=filters),
         overridden=None if override is None else cost.CostQuery(
             begin=max(period.start, int(override.since)), end=int(min(now, override.until)), where=filters
         ),
     )
+
+
+def _ask_vouched(of: CostBudget, period: PeriodBounds, at: cost.Second) -> cost.CostQuery | None:
+    """Only where the rest could do harm: who may be claimed has no selector."""
+    if not of.scope.may_be_claimed or of.enforcement.mode is EnforcementMode.alert:
+        return None
+    where = of.scope.filters(payer=True, vouched=True)
+    return cost.CostQuery(begin=period.start, end=at, where=where)
 
 
 def _find_namespaces(

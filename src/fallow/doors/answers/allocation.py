@@ -263,6 +263,8 @@ class _SetLayout:
     ) -> None:
         self._asked, self._dimensions, self._span = asked, dimensions, span
         self._until = max(span.begin, min(span.end, seen_until))
+        self._start, self._end = units.rfc3339(span.begin), units.rfc3339(self._until)
+        self._window = AllocationWindow(start=self._start, end=units.rfc3339(span.end))
 
     def show_atoms(self, atoms: Iterable[_Atom]) -> dict[str, Allocation]:
         """By name: a pod that came again under another controller has the name of the one before."""
@@ -305,10 +307,9 @@ class _SetLayout:
     ) -> Allocation:
         hours, ratio = held.gpu_micro_seconds / cost.GPU_HOUR, None if efficiency is None else round(efficiency, 6)
         count = round(hours / self._hours, 6) if self._hours else 0.0
-        start, end = units.rfc3339(self._span.begin), units.rfc3339(self._until)
-        window = AllocationWindow(start=start, end=units.rfc3339(self._span.end))
         return Allocation(
-            name=name, properties=properties, window=window, start=start, end=end, minutes=self._hours * 60,
+            name=name, properties=properties, window=self._window, start=self._start, end=self._end,
+            minutes=self._hours * 60,
             gpu_count=count, gpu_hours=round(hours, 6), gpu_cost=_units(pays), gpu_cost_adjustment=0.0,
             gpu_cost_idle=_units(own_idle), gpu_request_average=count, gpu_usage_average=None, gpu_efficiency=ratio,
             cpu_cost=0.0, ram_cost=0.0, shared_cost=0.0, external_cost=0.0, total_cost=_units(pays),

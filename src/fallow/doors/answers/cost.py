@@ -13,6 +13,7 @@ from typing import Final, Literal
 from fallow.account import counterfactuals, reports
 from fallow.doors import answers
 from fallow.model import cost, units
+from fallow.model import money as cents
 from fallow.model.cost import BookedPrice, BookedSaving, CostSum, Nano, SavingKind
 from fallow.model.windows import TimeSpan
 
@@ -161,8 +162,8 @@ def _tell_row(row: reports.ReportRow) -> SpendRow:
 
 
 def money(nano: Nano) -> float:
-    """In whole cents, as a report prints it: half up."""
-    return float(Decimal((nano + cost.UNIT // 200) // (cost.UNIT // 100)).scaleb(-2))
+    """In whole cents, as a report prints it."""
+    return float(Decimal(cents.to_cent(nano)).scaleb(-2))
 
 
 def _hours(value: float) -> float:

@@ -141,7 +141,7 @@ def _make_charge(rows: Sequence[HourRow]) -> dict[str, Any]:
         resource, kind, place = one.node or one.namespace, "Node" if one.node else "Commitment", one.cluster
     by_state = {row.state: row for row in rows}
     return {
-        "BilledCost": paid, "EffectiveCost": paid, "ListCost": paid, "ContractedCost": paid,
+        "BilledCost": paid, "EffectiveCost": paid, "ListCost": None, "ContractedCost": paid,
         "BillingCurrency": one.currency, "BillingAccountId": one.cluster, "BillingAccountName": one.cluster,
         "BillingPeriodStart": f"{month}T00:00:00Z", "BillingPeriodEnd": f"{_next_month(month)}T00:00:00Z",
         "ChargePeriodStart": one.bucket, "ChargePeriodEnd": one.bucket_end, "ChargeCategory": "Usage",

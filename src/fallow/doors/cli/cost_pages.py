@@ -57,9 +57,22 @@ def _summarise(
     if any(amounts.values()):
         yield "", make_bar(amounts, sum(amounts.values()), columns=60)
     yield "", "; ".join(f"{PART_WORDS[part]} {_money(amount)}" for part, amount in amounts.items())
+    if nothing := _tell_nothing(report):
+        yield "IDLE MOST", nothing
     known = [each for each in days.total if each is not None]
     if len(days.total) > 1 and known:
         yield "BY DAY", f"{spark(days.total)}  most on one day: {_money(max(known))}{_tell_gap(days)}"
+
+
+def _tell_nothing(report: telling.CostReportPage) -> str:
+    """Who paid most for GPUs that did nothing, in words: bars by cost do not show it. "": nobody did."""
+    ranked = sorted((row for row in report.rows if row.held_idle), key=lambda row: -row.held_idle)
+    if not ranked:
+        return ""
+    first, *others = ranked
+    then = ", ".join(f"{row.key} {_money(row.held_idle)}" for row in others[:2])
+    said = f"{first.key} paid most for GPUs that did nothing: {_money(first.held_idle)} of its {_money(first.cost)}"
+    return f"{said}{f'; then {then}' if then else ''}"
 
 
 def _tell_gap(days: telling.CostSeriesPage) -> str:

@@ -14,7 +14,7 @@ import msgspec
 
 from fallow import names, telemetry
 from fallow.doors.webhook import judging, sharing
-from fallow.doors.webhook.wire import JSON, HttpAnswer
+from fallow.doors.webhook.wire import JSON, WireAnswer
 from fallow.model.policies.budget import EnforcementMode
 
 _MODES: Final = {names.VALIDATE_PATH: EnforcementMode.block, names.MUTATE_PATH: EnforcementMode.throttle}
@@ -35,20 +35,20 @@ class App:
             **{path: partial(judge.judge, mode=mode) for path, mode in _MODES.items()}, names.SHARE_PATH: sharer.judge,
         }
 
-    def answer(self, method: str, path: str, body: bytes) -> HttpAnswer | Coroutine[Any, Any, HttpAnswer]:
+    def answer(self, method: str, path: str, body: bytes) -> WireAnswer | Coroutine[Any, Any, WireAnswer]:
         judge = self._judges.get(path)
         if judge is not None:
-            return self._review(judge, body) if method == "POST" else HttpAnswer(405, b"only POST\n")
+            return self._review(judge, body) if method == "POST" else WireAnswer(405, b"only POST\n")
         if path == "/healthz":
-            return HttpAnswer(200, b"ok")
+            return WireAnswer(200, b"ok")
         if path == "/readyz":
             why = self._why_not_ready()
-            return HttpAnswer(503, msgspec.json.encode({"reasons": why}), JSON) if why else HttpAnswer(200, b"ok")
+            return WireAnswer(503, msgspec.json.encode({"reasons": why}), JSON) if why else WireAnswer(200, b"ok")
         if path == "/metrics":
-            return HttpAnswer(200, self._metrics.text(), _METRICS)
-        return HttpAnswer(404, b"there is nothing here\n")
+            return WireAnswer(200, self._metrics.text(), _METRICS)
+        return WireAnswer(404, b"there is nothing here\n")
 
-    def _review(self, judge: Judging, body: bytes) -> HttpAnswer | Coroutine[Any, Any, HttpAnswer]:
+    def _review(self, judge: Judging, body: bytes) -> WireAnswer | Coroutine[Any, Any, WireAnswer]:
         began = time.perf_counter()
         try:
             judged = judge(body)
@@ -56,20 +56,20 @@ class App:
             return self._refuse()
         return self._tell(judged, began) if isinstance(judged, Judged) else self._wait(judged, began)
 
-    async def _wait(self, judging_: Coroutine[Any, Any, Judged], began: float) -> HttpAnswer:
+    async def _wait(self, judging_: Coroutine[Any, Any, Judged], began: float) -> WireAnswer:
         try:
             return self._tell(await judging_, began)
         except (msgspec.DecodeError, RecursionError):
             return self._refuse()
 
-    def _refuse(self) -> HttpAnswer:
+    def _refuse(self) -> WireAnswer:
         self._count("error", "Unreadable")
-        return HttpAnswer(400, b"the review has no uid that can be read\n")
+        return WireAnswer(400, b"the review has no uid that can be read\n")
 
-    def _tell(self, judged: Judged, began: float) -> HttpAnswer:
+    def _tell(self, judged: Judged, began: float) -> WireAnswer:
         self._count(judged.outcome, judged.reason)
         self._metrics.observe("gpu_autoscaler_webhook_duration_seconds", time.perf_counter() - began)
-        return HttpAnswer(200, judged.body, JSON)
+        return WireAnswer(200, judged.body, JSON)
 
     def _count(self, outcome: str, reason: str) -> None:
         self._metrics.add("gpu_autoscaler_webhook_requests_total", 1, (outcome, reason))

@@ -22,7 +22,7 @@ from fallow.decide.admission import AdmitReason
 from fallow.doors.webhook import reviews
 from fallow.model import cluster
 from fallow.model.patterns import Pattern
-from fallow.model.policies.budget import CostBudget, EnforcementMode, PodTraits
+from fallow.model.policies.budget import ClaimWanted, CostBudget, EnforcementMode, PodTraits
 from fallow.model.seen import Input, Known, Register, Unseen
 from fallow.model.units import Instant, Seconds
 from fallow.observe.budgets import OwnerRef
@@ -31,6 +31,7 @@ log = logging.getLogger("fallow")
 
 DEADLINE: Final[Seconds] = 1.0  # the API server waits for three
 Above: TypeAlias = Callable[[str, list[OwnerRef] | None], Awaitable[Input[Mapping[str, str]]]]
+Claims: TypeAlias = Callable[[str, Sequence[ClaimWanted]], Awaitable[Input[bool]]]
 Asks: TypeAlias = Callable[[rights.Identity, rights.AccessWish], Awaitable[bool]]
 
 
@@ -51,6 +52,7 @@ class WebhookEyes(msgspec.Struct, frozen=True, kw_only=True):
     budgets: Callable[[], Input[tuple[CostBudget, ...]]]
     namespaces: Callable[[], Register[cluster.Namespace]]
     above: Above
+    claims: Claims
     may: Asks
 
 
@@ -123,9 +125,23 @@ class Judge:
     ) -> Judging:
         if not meant:
             return Reviewed(reviews.admit(request.uid), "admitted", why)
+        if not pod.has_gpus:
+            return self._look_at_claims(request, pod, meant, mode)
         if pod.daemons is None and not admission.find_wish(pod):
             return _refuse(request, pod, meant, mode)
         return self._ask_rights(request, pod, meant, mode)
+
+    async def _look_at_claims(
+        self, request: reviews.ReviewRequest, pod: admission.PodWanted, meant: Sequence[CostBudget],
+        mode: EnforcementMode,
+    ) -> Reviewed:
+        async with asyncio.timeout(DEADLINE):
+            asks = await self._eyes.claims(pod.namespace, pod.claims)
+        if not isinstance(asks, Known):
+            return Reviewed(reviews.admit(request.uid), "error", AdmitReason.ClaimUnseen)
+        if not asks.value:
+            return Reviewed(reviews.admit(request.uid), "admitted", AdmitReason.NoGpus)
+        return await self._ask_rights(request, pod, meant, mode)
 
     async def _ask_rights(
         self, request: reviews.ReviewRequest, pod: admission.PodWanted, meant: Sequence[CostBudget],

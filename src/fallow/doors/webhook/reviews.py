@@ -12,6 +12,7 @@ import msgspec
 
 from fallow import names
 from fallow.decide import admission
+from fallow.model.policies.budget import ClaimWanted
 from fallow.observe.budgets import OwnerRef
 
 _VERSION: Final = "admission.k8s.io/v1"
@@ -51,6 +52,7 @@ class WantedSpec(msgspec.Struct, frozen=True, rename="camel"):
     node_selector: dict[str, str] | None = None
     affinity: dict[str, Any] | None = None
     scheduling_gates: tuple[WantedGate, ...] | None = None
+    resource_claims: tuple[ClaimWanted, ...] | None = None
 
 
 class WantedObject(msgspec.Struct, frozen=True):
@@ -102,7 +104,8 @@ def wanted(request: ReviewRequest, gpu_resources: frozenset[str]) -> admission.P
     daemons = (each for each in meta.owner_references or () if each.controller and each.kind == "DaemonSet")
     return admission.PodWanted(
         namespace=request.namespace, labels=meta.labels or {}, annotations=meta.annotations,
-        has_gpus=_asks_for_gpus(meta, spec, gpu_resources), node_name=spec.node_name,
+        has_gpus=_asks_for_gpus(meta, spec, gpu_resources), claims=spec.resource_claims or (),
+        node_name=spec.node_name,
         daemons=next((each.api_version.rpartition("/")[0] for each in daemons), None),
         node_selector=spec.node_selector or {}, affinity=spec.affinity,
         gates=tuple(each.name for each in spec.scheduling_gates or ()),

@@ -28,7 +28,7 @@ from fallow.doors.webhook import app, judging, sharing, wire
 from fallow.model import classes
 from fallow.model.seen import Known, Unseen
 from fallow.model.units import Seconds
-from fallow.observe import budgets
+from fallow.observe import budgets, claimed
 from fallow.observe import sharing as observed
 from fallow.settings.cost_enforcement import WebhookSettings
 
@@ -80,11 +80,11 @@ class WebhookServer:
 
     def __init__(self, made: app.App, certificate: Certificate) -> None:
         self._answers, self._certificate = made.answer, certificate
-        self._lines, self._stopped = set[wire.Line](), asyncio.Event()
+        self._lines, self._stopped = set[wire.ReviewLine](), asyncio.Event()
 
     async def serve(self, listener: socket.socket) -> None:
         server = await asyncio.get_running_loop().create_server(
-            lambda: wire.Line(self._answers, self._lines), sock=listener, ssl=self._certificate.context,
+            lambda: wire.ReviewLine(self._answers, self._lines), sock=listener, ssl=self._certificate.context,
             ssl_handshake_timeout=wire.REQUEST, ssl_shutdown_timeout=_LAST, backlog=_WAITING,
         )
         sweeping = asyncio.create_task(self._sweep())
@@ -119,7 +119,7 @@ async def run(options: WebhookSettings) -> int:
     async with kube.Api(access) as api:
         known, places = budgets.watch_budgets(api), budgets.watch_namespaces(api)
         owners = budgets.TopOwners(api)
-        eyes = _make_eyes(api, known, places, owners)
+        eyes = _make_eyes(api, known, places, owners, claimed.ClaimReader(api))
         judge = judging.Judge(eyes, exempt=options.exempt, gpu_resources=options.gpu_resources, clock=time.time)
         policies, nodes = observed.watch_policies(api), observed.watch_part_nodes(api)
         sharer = sharing.ShareJudge(_make_share_eyes(policies, nodes, places, owners), _make_terms(options), time.time)
@@ -182,7 +182,8 @@ class MadeOf:
 
 
 def _make_eyes(
-    api: kube.Api, known: budgets.Watching[Any], places: budgets.Watching[Any], owners: budgets.TopOwners
+    api: kube.Api, known: budgets.Watching[Any], places: budgets.Watching[Any], owners: budgets.TopOwners,
+    claims: claimed.ClaimReader,
 ) -> judging.WebhookEyes:
     named = budgets.Places(places)
 
@@ -190,7 +191,8 @@ def _make_eyes(
         return await reviews.review_access(api, who, wish)
 
     return judging.WebhookEyes(
-        budgets=lambda: known.seen, namespaces=lambda: named.register, above=owners.read_above, may=may
+        budgets=lambda: known.seen, namespaces=lambda: named.register, above=owners.read_above,
+        claims=claims.ask_for_gpus, may=may,
     )
 
 

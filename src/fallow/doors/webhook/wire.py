@@ -30,28 +30,28 @@ SWEEP: Seconds = 1.0
 JSON, TEXT = b"application/json", b"text/plain; charset=utf-8"
 
 
-class HttpAnswer(NamedTuple):
+class WireAnswer(NamedTuple):
     status: int
     body: bytes
     content_type: bytes = TEXT
 
 
-Answers: TypeAlias = Callable[[str, str, bytes], HttpAnswer | Coroutine[Any, Any, HttpAnswer]]
+Answers: TypeAlias = Callable[[str, str, bytes], WireAnswer | Coroutine[Any, Any, WireAnswer]]
 
 
-class _Refused(Exception):
+class _UnwantedRequest(Exception):
     """Ends the parsing of a request that is not accepted."""
 
 
-class Line(asyncio.Protocol):
+class ReviewLine(asyncio.Protocol):
     """`deadline`: when it is ended unless something happens. `waits_since`: for its request; None: that is there.
     `working`: an answer that is being made."""
 
-    def __init__(self, answers: Answers, lines: "set[Line]") -> None:
+    def __init__(self, answers: Answers, lines: "set[ReviewLine]") -> None:
         self._answers, self._lines, self._parser = answers, lines, httptools.HttpRequestParser(self)
         self._body, self._url, self._size, self._has_head = list[bytes](), b"", 0, False
         self._refusal = http.HTTPStatus.BAD_REQUEST
-        self.working: asyncio.Future[HttpAnswer] | None = None
+        self.working: asyncio.Future[WireAnswer] | None = None
         self.waits_since: float | None = None
         self._is_full = False
         self.deadline = 0.0
@@ -104,7 +104,7 @@ class Line(asyncio.Protocol):
 
     def on_message_begin(self) -> None:
         if self.working is not None or self._is_full:
-            raise _Refused
+            raise _UnwantedRequest
 
     def on_url(self, url: bytes) -> None:
         self._url += url
@@ -113,7 +113,7 @@ class Line(asyncio.Protocol):
         key = name.lower()
         if key == b"content-length" and not (value.isdigit() and len(value) < 19 and int(value) <= MOST_BODY):
             self._refusal = http.HTTPStatus.REQUEST_ENTITY_TOO_LARGE
-            raise _Refused
+            raise _UnwantedRequest
         if key == b"expect" and value.lower() == b"100-continue":
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
@@ -128,7 +128,7 @@ class Line(asyncio.Protocol):
         self._body, self._url, self._size, self._has_head = [], b"", 0, False
         self.waits_since, self.deadline = None, time.monotonic() + ANSWER
         found = self._answers(method, url.partition(b"?")[0].decode("latin-1"), body)
-        if isinstance(found, HttpAnswer):
+        if isinstance(found, WireAnswer):
             self._send(found, method)
         else:
             self.working = asyncio.ensure_future(found)
@@ -136,7 +136,7 @@ class Line(asyncio.Protocol):
 
     # ---- an answer goes out ----
 
-    def _finish(self, done: asyncio.Future[HttpAnswer], method: str) -> None:
+    def _finish(self, done: asyncio.Future[WireAnswer], method: str) -> None:
         self.working = None
         if done.cancelled() or self.transport.is_closing():
             return
@@ -146,7 +146,7 @@ class Line(asyncio.Protocol):
             return
         self._send(done.result(), method)
 
-    def _send(self, answer: HttpAnswer, method: str) -> None:
+    def _send(self, answer: WireAnswer, method: str) -> None:
         keeps = self._parser.should_keep_alive()
         head = b"HTTP/1.1 %d %b\r\ncontent-type: %b\r\ncontent-length: %d\r\n%b\r\n" % (
             answer.status, _PHRASES[answer.status], answer.content_type, len(answer.body),
@@ -168,12 +168,12 @@ class Line(asyncio.Protocol):
 _PHRASES: Final = {status.value: status.phrase.encode() for status in http.HTTPStatus}
 
 
-def end_late(lines: set[Line], now: float) -> None:
+def end_late(lines: set[ReviewLine], now: float) -> None:
     for line in [each for each in lines if each.deadline < now]:
         line.transport.abort()
 
 
-def _make_room(lines: set[Line], new: Line) -> None:
+def _make_room(lines: set[ReviewLine], new: ReviewLine) -> None:
     waiting = [each for each in lines if each.waits_since is not None and each is not new]
     longest = min(waiting, key=lambda each: each.waits_since or 0.0, default=new)
     lines.discard(longest)

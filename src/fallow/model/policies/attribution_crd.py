@@ -86,7 +86,9 @@ class DetailedBreakdown(msgspec.Struct, frozen=True, rename="camel"):
     by_day: Annotated[Mapping[str, Money], "Of the last days."] = {}
 
 
-class SavingsStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+class SavingsStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True):
+    """What is not known is absent."""
+
     total: Annotated[Money | None, "All of it."] = None
     spot: Annotated[Money | None, "By spot nodes."] = None
     sharing: Annotated[Money | None, "By sharing GPUs."] = None

@@ -3,7 +3,7 @@
 A SpendScope says whose cost counts; `covers` says of one pod whether it is meant. Reading the objects, and the CRDs
 themselves: budget_crd.py, attribution_crd.py. Money is Decimal, in the currency of the budget.
 Who pays (budgets) is what the namespace says, where it says anything: an administrator wrote that. Who is shown
-(attributions, reports) is what the pod says first.
+(attributions, reports) is what the pod says first. What only a tenant says never counts towards restricting others.
 Invariant: what cannot be known about a pod makes `covers` None, and nobody is restricted by that.
 """
 
@@ -42,6 +42,13 @@ class PodTraits(msgspec.Struct, frozen=True, kw_only=True):
     around: Input[Mapping[str, str]]  # labels of its namespace
 
 
+class ClaimWanted(msgspec.Struct, frozen=True, rename="camel"):
+    """One of `spec.resourceClaims`: a claim by its name, or a template of one."""
+
+    resource_claim_name: str = ""
+    resource_claim_template_name: str = ""
+
+
 class SpendScope(msgspec.Struct, frozen=True, kw_only=True):
     """All that is given must fit; nothing given: everything."""
 
@@ -52,22 +59,28 @@ class SpendScope(msgspec.Struct, frozen=True, kw_only=True):
     labels: tuple[tuple[str, str], ...] = ()
     experiment: str = ""
 
-    def filters(self, *, payer: bool) -> tuple[cost.CostFilter, ...]:
-        """For the ledger, but for the selector: who is meant by that is known only now. `payer`: of a budget."""
-        name = cost.DimensionName
+    @property
+    def may_be_claimed(self) -> bool:
+        """By any tenant of any namespace that says nothing itself: no namespace is named, only labels are."""
+        return bool(self.teams or self.labels or self.experiment) and not (self.namespaces or self.namespace_selector)
+
+    def filters(self, *, payer: bool, vouched: bool = False) -> tuple[cost.CostFilter, ...]:
+        """For the ledger, but for the selector: who is meant by that is known only now. `payer`: of a budget;
+        `vouched`: without what only tenants say."""
+        name, sure = cost.DimensionName, vouched and self.may_be_claimed
         made = [(cost.Dimension(name.namespace), self.namespaces)] if self.namespaces else []
-        made += [(cost.Dimension(name.team, payer=payer), self.teams)] if self.teams else []
-        made += [(cost.Dimension(name.experiment, payer=payer), (self.experiment,))] if self.experiment else []
-        made += [(cost.Dimension(name.label, key, payer), (value,)) for key, value in self.labels]
+        made += [(cost.Dimension(name.team, "", payer, sure), self.teams)] if self.teams else []
+        made += [(cost.Dimension(name.experiment, "", payer, sure), (self.experiment,))] if self.experiment else []
+        made += [(cost.Dimension(name.label, key, payer, sure), (value,)) for key, value in self.labels]
         return tuple(cost.CostFilter(on, frozenset(values)) for on, values in made)
 
-    def covers(self, pod: PodTraits, *, payer: bool) -> bool | None:
+    def covers(self, pod: PodTraits, *, payer: bool, vouched: bool = False) -> bool | None:
         """Is it meant? None: that rests on what is not known. One part that does not fit is enough for no. `payer`: of
-        a budget."""
+        a budget; `vouched`: not by what only a tenant says."""
         place = self._covers_place(pod)
         if place is False:
             return False
-        find = find_payer if payer else find_label
+        find = find_vouched if vouched and self.may_be_claimed else find_payer if payer else find_label
         found: list[bool | None] = [place]
         if self.teams:
             found.append(_is_one_of(find(pod, names.TEAM_LABEL), self.teams))
@@ -100,6 +113,11 @@ def find_label(pod: PodTraits, key: str) -> str | None:
 def find_payer(pod: PodTraits, key: str) -> str | None:
     """As budgets find it: on its namespace, which tenants do not write; then as the books do."""
     return _first((pod.around, Known(pod.labels), pod.above), key)
+
+
+def find_vouched(pod: PodTraits, key: str) -> str | None:
+    """As what may restrict others counts it: on its namespace alone."""
+    return _first((pod.around,), key)
 
 
 def _first(places: Iterable[Input[Mapping[str, str]]], key: str) -> str | None:

@@ -11,6 +11,7 @@ from fallow.decide.budgets import gates, plan
 from fallow.model import budgets, cluster
 from fallow.model.budgets import AlertState, SendState, WhyEnforced
 from fallow.model.policies import budget
+from fallow.model.seen import Register
 
 ENDS = DAY0 + 30 * DAY
 
@@ -233,3 +234,28 @@ def test_a_pod_that_two_budgets_mean_waits_for_both():
     caps = {"b": budget.ThrottleRule(max_gpus=8), "c": budget.ThrottleRule(max_gpus=1)}
     uses = {"b": gates.ScopeUse(0, 0), "c": gates.ScopeUse(1, 0)}
     assert released([waiting("a", 1, budgets_=("b", "c")), waiting("z", 2)], caps, uses) == ["z"]
+
+
+# ---- what only tenants say -------------------------------------------------------------------------------------------
+
+
+def test_what_pods_say_of_themselves_tells_but_restricts_nobody():
+    """Else a tenant of a namespace without labels spends another team's budget, and that team is kept out."""
+    block = budget.EnforcementRule(mode=budget.EnforcementMode.block, grace=0.0)
+    of = make(1000, alert(100, SLACK), scope=budget.SpendScope(teams=("blue",)), enforcement=block)
+    days, unit = Days(of), 10**9
+    assert days.see(1500, DAY0 + HOUR, vouched=400 * unit) == ["at-100 fired"]
+    assert (days.state.enforced, days.state.exceeded_since) == (WhyEnforced.OnlyClaimed, None)
+    days.see(1500, DAY0 + 2 * HOUR, vouched=1000 * unit)
+    assert days.state.enforced is WhyEnforced.Enforced
+
+
+@pytest.mark.parametrize(("scope", "mode", "is_asked"), [
+    ({"teams": ("blue",)}, "block", True), ({"labels": (("app", "x"),)}, "throttle", True),
+    ({"experiment": "e"}, "block", True), ({"teams": ("blue",)}, "alert", False), ({}, "block", False),
+    ({"teams": ("blue",), "namespaces": ("a",)}, "block", False),
+])
+def test_it_is_asked_for_where_a_tenant_could_claim_the_scope_and_it_would_hurt(scope, mode, is_asked):
+    rule = budget.EnforcementRule(mode=budget.EnforcementMode(mode))
+    asked = builders.asked_of(make(scope=budget.SpendScope(**scope), enforcement=rule), Register({}), DAY0 + HOUR)
+    assert (asked.vouched is not None) is is_asked

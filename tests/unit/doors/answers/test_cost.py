@@ -244,5 +244,6 @@ async def test_an_attribution_is_what_its_scope_cost_by_what_it_tracks():
     assert [(one.key, one.cost, one.use_cost, one.idle_cost) for one in found.groups] == [("x", 163.85, 49.16, 114.69)]
 
 
-def test_money_is_rounded_half_up_to_cents():
-    assert [telling.money(nano) for nano in (5_000_000, 4_999_999, 0, 12_345_000_000)] == [0.01, 0.0, 0.0, 12.35]
+def test_money_is_rounded_half_to_even_as_the_ledger_rounds():
+    found = [telling.money(nano) for nano in (5_000_000, 15_000_000, 5_000_001, 0, 12_345_000_000)]
+    assert found == [0.0, 0.02, 0.01, 0.0, 12.34]

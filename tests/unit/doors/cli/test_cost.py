@@ -101,6 +101,7 @@ def test_the_summary_says_where_the_money_went(store):
     assert done.exit_code == 0, done.output
     assert "COST       786.48 USD for 192.0 GPU-hours" in done.output
     assert "used 108.14; held, not used 63.90; held idle 65.54; cannot tell 98.31; nobody held it 450.59" in done.output
+    assert "IDLE MOST  red paid most for GPUs that did nothing: 65.54 of its 163.85\n" in done.output
     assert "ROI        no ratio: we cost nothing" in done.output
     week = run("cost", "--last", "7d", "--cost-store", store).output
     assert "BY DAY     " in week
@@ -171,8 +172,8 @@ async def test_roi_is_told_with_its_method(tmp_path, monkeypatch):
     words = ("cost", "roi", "--last", "30d", "--cost-store", str(tmp_path / "l.sqlite"))
     done = await run_beside(*words, "--cost-roi-monthly-investment", "10")
     [waste] = [line.split() for line in done.output.splitlines() if line.startswith("waste")]
-    assert waste[:5] == ["waste", "16.39", "0.00", "16.39", "100.0%"]
-    assert "ROI        +64%: 16.39 saved against 10.00 that we cost" in done.output
+    assert waste[:5] == ["waste", "16.38", "0.00", "16.38", "100.0%"]
+    assert "ROI        +64%: 16.38 saved against 10.00 that we cost" in done.output
     page = json.loads((await run_beside(*words, "--format", "json")).stdout)
     assert page["lines"][0]["method"].startswith("share x price")
     assert page["roi"]["ratio"] is None
@@ -352,6 +353,7 @@ def test_focus_has_its_columns_and_the_same_money(store, tmp_path):
     for row in rows:
         parts = ("UsedCost", "AllocatedUnusedCost", "HeldIdleCost", "UseUnknownCost", "UnallocatedCost")
         assert sum(Decimal(row[f"x_{part}"]) for part in parts) == Decimal(row["BilledCost"])
+        assert (row["ListCost"], row["ContractedCost"]) == ("", row["BilledCost"])  # list prices are not kept
         assert (row["ChargeCategory"], row["PricingUnit"], row["PricingCategory"]) == ("Usage", "GPU-Hours", "Standard")
         assert (row["BillingPeriodStart"], row["BillingPeriodEnd"]) == ("2026-11-01T00:00:00Z", "2026-12-01T00:00:00Z")
     [red] = [row for row in rows if row["SubAccountId"] == "red" and row["ChargePeriodStart"] == rfc3339(YESTERDAY)]

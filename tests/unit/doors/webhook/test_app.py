@@ -40,6 +40,7 @@ class World:
             {"ml": ML, "silent": cluster.Namespace("silent", {}, {})}
         )
         self.above: Input[Mapping[str, str]] | None = ABSENT  # None: never answers
+        self.claims: Input[bool] = Unseen("forbidden")
         self.asked: list[rights.AccessWish] = []
         self.may: bool | errors.ClientError | None = False  # None: never answers
 
@@ -58,8 +59,11 @@ class World:
                 raise self.may
             return bool(self.may)
 
+        async def claims(namespace: str, wanted: Any) -> Input[bool]:
+            return self.claims
+
         eyes = judging.WebhookEyes(
-            budgets=lambda: self.budgets, namespaces=lambda: self.namespaces, above=above, may=may
+            budgets=lambda: self.budgets, namespaces=lambda: self.namespaces, above=above, claims=claims, may=may
         )
         return judging.Judge(
             eyes, exempt=patterns.compile_pattern("kube-system"), gpu_resources=frozenset({"example.com/fpga"}),
@@ -130,6 +134,20 @@ async def test_whoever_asks_for_a_gpu_in_whichever_way_is_denied(limits: dict[st
 async def test_a_part_of_a_gpu_is_one_too() -> None:
     response, _ = await ask(World(test_admission.make()), review(limits={}, annotations={"gpu-fraction": "0.5"}))
     assert response["allowed"] is False
+
+
+@pytest.mark.parametrize(("seen", "reason"), [
+    (Known(True), "Exceeded"), (Known(False), "NoGpus"), (Unseen("forbidden"), "ClaimUnseen"),
+], ids=["of-gpus", "of-others", "unseen"])
+async def test_whoever_claims_a_gpu_is_denied_and_who_may_claim_something_else_is_not(
+    seen: Input[bool], reason: str
+) -> None:
+    world = World(test_admission.make())
+    world.claims = seen
+    asked = review(limits={})
+    asked["request"]["object"]["spec"]["resourceClaims"] = [{"name": "a", "resourceClaimTemplateName": "one-gpu"}]
+    response, why = await ask(world, asked)
+    assert (response["allowed"], why) == (reason != "Exceeded", reason)
 
 
 async def test_by_team_the_owner_is_asked_only_where_it_matters() -> None:

@@ -23,23 +23,23 @@ class Desk:
     def __init__(self) -> None:
         self.let, self.asked = asyncio.Event(), list[tuple[str, str, bytes]]()
 
-    def answer(self, method: str, path: str, body: bytes) -> wire.HttpAnswer | Coroutine[Any, Any, wire.HttpAnswer]:
+    def answer(self, method: str, path: str, body: bytes) -> wire.WireAnswer | Coroutine[Any, Any, wire.WireAnswer]:
         self.asked.append((method, path, body))
         if path == "/large":
-            return wire.HttpAnswer(200, b"x" * 1_000_000)
-        return self._later(path) if path in ("/later", "/defect") else wire.HttpAnswer(200, b"ok")
+            return wire.WireAnswer(200, b"x" * 1_000_000)
+        return self._later(path) if path in ("/later", "/defect") else wire.WireAnswer(200, b"ok")
 
-    async def _later(self, path: str) -> wire.HttpAnswer:
+    async def _later(self, path: str) -> wire.WireAnswer:
         await self.let.wait()
         if path == "/defect":
             raise ValueError(path)
-        return wire.HttpAnswer(200, b"later")
+        return wire.WireAnswer(200, b"later")
 
 
 @asynccontextmanager
-async def serving(desk: Desk) -> AsyncIterator[tuple[int, set[wire.Line]]]:
-    lines = set[wire.Line]()
-    server = await asyncio.get_running_loop().create_server(lambda: wire.Line(desk.answer, lines), "127.0.0.1", 0)
+async def serving(desk: Desk) -> AsyncIterator[tuple[int, set[wire.ReviewLine]]]:
+    lines = set[wire.ReviewLine]()
+    server = await asyncio.get_running_loop().create_server(lambda: wire.ReviewLine(desk.answer, lines), "127.0.0.1", 0)
     async with server:
         yield server.sockets[0].getsockname()[1], lines
         for line in list(lines):
@@ -113,7 +113,7 @@ async def ended(reader: asyncio.StreamReader) -> None:
         assert await asyncio.wait_for(reader.read(), 10) == b""
 
 
-async def until(lines: set[wire.Line], count: int) -> None:
+async def until(lines: set[wire.ReviewLine], count: int) -> None:
     for _ in range(100_000):
         if len(lines) == count:
             return

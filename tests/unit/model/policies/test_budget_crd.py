@@ -187,6 +187,17 @@ def test_a_budget_means_a_pod_by_its_namespace_where_that_says_anything(scope, t
     assert scope.covers(traits, payer=True) is covered
 
 
+@pytest.mark.parametrize(("scope", "traits", "covered"), [
+    (TEAM, pod({"team": "ml"}, ML, Known({})), False),
+    (TEAM, pod({"team": "web"}, WEB, ML), True),
+    (TEAM, pod({"team": "ml"}, ML, BLIND), None),
+    (budget.SpendScope(namespaces=("a",), teams=("ml",)), pod({"team": "ml"}, ABSENT, Known({})), True),
+    (budget.SpendScope(), pod({}, BLIND, BLIND), True),
+])
+def test_what_only_a_tenant_says_counts_for_no_cap(scope, traits, covered):
+    assert scope.covers(traits, payer=True, vouched=True) is covered
+
+
 def test_the_books_must_have_every_label_that_somebody_groups_or_chooses_by():
     shown = attribution_crd.parse({"metadata": {"name": "a"}, "spec": {
         "trackBy": ["namespace", "label:model"], "labels": {"stage": "prod"},

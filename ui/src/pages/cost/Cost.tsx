@@ -13,7 +13,7 @@ import { Budgets } from "./Budgets";
 import { Days } from "./Days";
 import { FiveParts } from "./FiveParts";
 import { Keeps, Saved } from "./Saved";
-import { asked, during, headOf, heldCosts, lines, shortName, sorted, stepOf, subject, terms, filterOf, word, type Sort } from "./spend";
+import { asked, during, headOf, heldCosts, lines, mostIdle, shortName, sorted, stepOf, subject, terms, filterOf, word, type Sort } from "./spend";
 import { WhoCaused } from "./WhoCaused";
 
 const WINDOWS: [string, string][] = [
@@ -167,13 +167,19 @@ function Headline({ report: { data, error }, chosen, unnamed }: { report: Answer
   const say = (amount: number) => money(amount, currency, true, digits);
   const [idle, free] = addUp([data.held.heldIdle, data.platform.cost], digits) as [number, number];
   const nothing = idle + free;
+  const first = mostIdle(data);
+  const most = first ? `, most by ${first.name} (${say(first.amount)})` : "";
   return (
     <h1 class="say">
       {subject(chosen.filter)} cost {say(total)} {when}.{" "}
       {nothing > 0 ? (
         <>
           <mark>{say(nothing)} of it paid for GPUs that did nothing</mark>
-          {free > 0 ? (idle > 0 ? `: ${say(idle)} were held idle, ${say(free)} nobody held.` : ": nobody held them.") : ": held idle."}
+          {free > 0
+            ? idle > 0
+              ? `: ${say(idle)} were held idle${most}; ${say(free)} nobody held.`
+              : ": nobody held them."
+            : `: held idle${most}.`}
         </>
       ) : (
         "None of it is known to have paid for GPUs that did nothing."

@@ -182,6 +182,13 @@ export function lines(report: CostReportPage): { rows: Line[]; below: Line[]; to
   };
 }
 
+/** Who paid most for GPUs that did nothing, where there are several to choose from. */
+export function mostIdle(report: CostReportPage): { name: string; amount: number } | null {
+  const [first] = [...report.rows].sort((a, b) => b.heldIdle - a.heldIdle);
+  if (!first?.heldIdle || report.rows.length < 2) return null;
+  return { name: nameOf(report.by.join(), first.keys).name, amount: first.heldIdle };
+}
+
 export type Sort = "name" | "hours" | "cost" | Part | "perHour" | "change";
 const valueOf = (line: Line, by: Exclude<Sort, "name">): number | null =>
   by === "hours" || by === "cost" || by === "perHour" || by === "change" ? line[by] : (line.parts?.[by] ?? null);
