@@ -39,7 +39,8 @@ def start(options: settings.Settings) -> int:
 
 async def _look_once(options: settings.Settings) -> int:
     gc.disable()  # the process ends before there is garbage worth looking for
-    async with daemon.assemble(options, time.time, tell=lambda why: log.warning("%s", why)) as made:
+    opened = daemon.assemble(options, time.time, tell=lambda why: log.warning("%s", why), only_verdicts=True)
+    async with opened as made:
         cycle = await made.loop.run_once(daemon.IDLE, acting=options.mandate.acting)
     _tell_help(cycle, options)
     return exit_code(cycle)
