@@ -184,12 +184,12 @@ def afford(seen: usage.Usage, at: Numbers, speakers: Speakers, lookback: Seconds
 
 
 def choose_some(
-    seen: usage.Usage, search: spans.Search, speakers: Speakers, pods: Sequence[cluster.Pod], lookback: Seconds,
-    most: float,
+    seen: usage.Usage, search: spans.Search, speakers: Speakers, pods: Sequence[cluster.Pod], reached: Seconds,
+    lookback: Seconds, most: float,
 ) -> Numbers:
-    """Of rows that were quiet as far back as they were looked at, those that are looked at all the way: as many as can
-    be afforded, in whole workloads. Who is known to be idle for longer comes first."""
-    at = search.wanted.rows[np.isnan(search.active_ago) & (search.quiet_for < search.wanted.age)]
+    """Of rows that were quiet and covered as far back as they were looked at, those that are looked at all the way: as
+    many as can be afforded, in whole workloads. Who is known to be idle for longer comes first."""
+    at = search.wanted.rows[(search.quiet_for >= reached) & (search.quiet_for < search.wanted.age)]
     groups: dict[str, list[int]] = {}
     for row in at.tolist():
         pod = pods[seen.pod[row]]

@@ -394,7 +394,7 @@ class PrometheusSource:
             past.fill_found(result, search, kernels, looker.now)
             if lookback < self._lookback:
                 some = past.choose_some(
-                    result, search, looker.speakers, looker.held.pods, self._lookback, self._most_samples
+                    result, search, looker.speakers, looker.held.pods, lookback, self._lookback, self._most_samples
                 )
                 search = await self._search(looker, some, warned[some], self._lookback, layout)
                 past.fill_found(result, search, kernels, looker.now)
