@@ -24,8 +24,9 @@ from fallow.sim.world import world as worlds
 from fallow.sim.world.lives import LifeSpan
 
 PODS, IDLE, REPLICAS, NODE = 10_000, 1_000, 4, 8
-ORIGINAL_CPU, ORIGINAL_WALL, ORIGINAL_QUERY = 0.72, 2.7, 0.59  # seconds, at this size
-RATIO_CPU, RATIO_QUERY = 1.3, 2.0
+ORIGINAL_CPU, ORIGINAL_WALL = 0.72, 2.7  # seconds, at this size
+RATIO_CPU, RATIO_WALL, RATIO_QUERY = 1.3, 1.0, 2.0
+AHEAD = 900  # seconds of samples that are not there yet for who asks now: what is asked later is as fresh
 ROUNDS = 5
 FLAGS = ("-t", "30", "--prometheus-auth", "none")
 
@@ -61,7 +62,7 @@ async def look_once(url: str, kubeconfig: pathlib.Path) -> Took:
     process = await asyncio.create_subprocess_exec(*map(str, command), stderr=asyncio.subprocess.PIPE)
     _, said = await process.communicate()
     wall = time.monotonic() - began
-    if process.returncode != 0 or f"{IDLE // REPLICAS}" not in said.decode():
+    if process.returncode != 0 or f" {IDLE} idle ({IDLE // REPLICAS} workloads" not in said.decode():
         raise SystemExit(f"gpu-pruner ended with {process.returncode}: {said.decode()[-800:]}")
     return Took(figures.children_cpu() - before, wall, questions.worked(url) - worked)
 
@@ -84,14 +85,14 @@ async def measure(url: str, folder: pathlib.Path, world: worlds.World, now: floa
 def show(taken: list[Took], original: list[float]) -> None:
     what = f"one-shot, {IDLE:,} idle among {PODS:,} GPU pods"
     cpu, wall, asked = ([one[index] for one in taken] for index in range(3))
-    for name, values, bar, beside in (
-        ("CPU", cpu, RATIO_CPU * ORIGINAL_CPU, f"{RATIO_CPU} times the original's {ORIGINAL_CPU} s"),
-        ("wall", wall, ORIGINAL_WALL, "the original's"),
-        ("Prometheus", asked, RATIO_QUERY * min(original), f"{RATIO_QUERY} times the original's query here"),
+    for name, values, of_original, most in (
+        ("CPU", cpu, ORIGINAL_CPU, RATIO_CPU), ("wall", wall, ORIGINAL_WALL, RATIO_WALL),
+        ("Prometheus", asked, min(original), RATIO_QUERY),
     ):
-        told = f"{min(values):.2f} s of {name} (median {statistics.median(values):.2f})"
+        bar, beside = most * of_original, f"{most:g} times"
+        ratio = f"{min(values) / of_original:.1f} times the original's {of_original:.2f} s"
+        told = f"{min(values):.2f} s of {name}, {ratio} (median {statistics.median(values):.2f})"
         figures.show(what, told, f"{bar:.2f} s, {beside}", min(values) <= bar)
-    print(f"         the original's query here: {min(original):.2f} s ({ORIGINAL_QUERY} s where it was measured first)")
 
 
 def main() -> None:
@@ -99,6 +100,6 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place, questions.prometheus(pathlib.Path(place)) as url:
         world = make_world(now)
         print(f"  writing a day of {IDLE:,} GPUs and an hour of {PODS - IDLE:,} ...", flush=True)
-        questions.fill(url, series(world, idle=True), now - questions.DAY, now)
-        questions.fill(url, [*series(world, idle=False), *questions.ups(world.nodes)], now - 3600, now)
+        questions.fill(url, series(world, idle=True), now - questions.DAY, now + AHEAD)
+        questions.fill(url, [*series(world, idle=False), *questions.ups(world.nodes)], now - 3600, now + AHEAD)
         asyncio.run(measure(url, pathlib.Path(place), world, now))

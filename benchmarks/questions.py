@@ -1,10 +1,11 @@
 """Prometheus's own time for our questions, with a day of history of idle pods, beside gpu-pruner's one query.
 
 A real Prometheus gets a day of three series of each GPU (gr_engine, gpu_util, power; every 30 s) and of each exporter's
-`up` by remote write. Then our source asks as a one-shot does (once, knowing nothing) and as a daemon does (again, a
-cycle later), in this process; how long the engine worked for it is read from Prometheus's own counters, several times:
-the least is what it takes, the median what a busy machine makes of it. How many samples it reads does not depend on the
-machine. The query of the original is written as it writes it, without its join on node_dmi_info, which is not there.
+`up` by remote write. Then our source asks as a daemon does, first knowing nothing and then again, a cycle later, in
+this process (what one look asks, which is less: one_shot.py); how long the engine worked for it is read from
+Prometheus's own counters, several times: the least is what it takes, the median what a busy machine makes of it. How
+many samples it reads does not depend on the machine. The query of the original is written as it writes it, without its
+join on node_dmi_info, which is not there.
 """
 
 import asyncio
@@ -40,7 +41,7 @@ ORIGINAL = (
 )
 STRICTEST = usage.Strictest(quiet=0.01, busy=0.01, coverage=0.8, max_sample_age=180.0)  # as the flags have it
 BARS = {"first": 2.0, "later": 0.3}  # seconds at 5,000 pods
-CYCLES = {"first": "one-shot, and a daemon's first cycle", "later": "a daemon's later cycle"}
+CYCLES = {"first": "a daemon's first cycle", "later": "a daemon's later cycle"}
 ROUNDS = 3
 
 L = TypeVar("L")

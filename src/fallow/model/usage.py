@@ -51,6 +51,8 @@ PRIMARIES = (
 )
 OPTIONAL = tuple(signal for signal in Signal if signal not in PRIMARIES)
 RATIOS = tuple(signal for signal in PRIMARIES if signal is not Signal.last_kernel)
+OF_DEVICES = tuple(signal for signal in RATIOS if signal is not Signal.process_sm)
+NEVER_ON_MIG: Final = frozenset({Signal.gpu_util, Signal.device_util})  # of them
 TRICKLE: Final = 5.0  # a mean of this part of the threshold is work, though no single sample reaches it
 FIRST_SAMPLE: Final[Seconds] = 180.0  # a new pod's first sample comes a scrape, a mapping and a step of a search later
 

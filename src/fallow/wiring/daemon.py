@@ -88,12 +88,14 @@ class Sighting(msgspec.Struct, frozen=True):
 
 @contextlib.asynccontextmanager
 async def assemble(
-    options: settings.Settings, clock: Clock, monotonic: Clock = time.monotonic, tell: Tell | None = None
+    options: settings.Settings, clock: Clock, monotonic: Clock = time.monotonic, tell: Tell | None = None,
+    only_verdicts: bool = False,
 ) -> AsyncIterator[Assembly]:
-    """Everything wired: what the stories stand on, the stories, the loop that gives them their turns."""
+    """Everything wired: what the stories stand on, the stories, the loop that gives them their turns.
+    `only_verdicts`: nobody is shown what was measured."""
     async with contextlib.AsyncExitStack() as stack:
         later = grounds.Later()
-        ground = await _lay_ground(options, later, stack, clock, monotonic, tell)
+        ground = await _lay_ground(options, later, stack, clock, monotonic, tell, only_verdicts)
         later.looping = loop.Loop(
             await _make_stories(ground, later, stack), seen=ground.seen, leadership=ground.leadership,
             needs_lease=ground.needs_lease, metrics=ground.metrics, clock=clock, monotonic=monotonic,
@@ -148,7 +150,7 @@ def _find_background(ground: Groundwork, later: grounds.Later) -> list[Coroutine
 
 async def _lay_ground(
     options: settings.Settings, later: grounds.Later, stack: contextlib.AsyncExitStack, clock: Clock,
-    monotonic: Clock, tell: Tell | None,
+    monotonic: Clock, tell: Tell | None, only_verdicts: bool,
 ) -> Groundwork:
     access = config.load_access(kubeconfig=options.kubeconfig, context=options.context, environment=options.environment)
     belief = trust.Belief(options.exporter_namespaces, options.trust_metrics)
@@ -161,7 +163,7 @@ async def _lay_ground(
     )
     seen = await stack.enter_async_context(_make_mirror(options, api, belief, leadership, clock))
     metrics.before_scrape(lambda: _write_ages(metrics, seen))
-    usage = await _open_source(options, access, api, belief, stack, monotonic, tell)
+    usage = await _open_source(options, access, api, belief, stack, monotonic, tell, only_verdicts)
     poster = await stack.enter_async_context(post.Poster(options.environment))
     head, wires = _make_wires(options, home.namespace, api, poster)
     traces = await stack.enter_async_context(tracing.opened(options.environment, metrics))
@@ -297,14 +299,14 @@ async def open_audit(folder: str | None, stack: contextlib.AsyncExitStack) -> au
 
 async def _open_source(
     options: settings.Settings, access: config.Access, api: kube.Api, belief: trust.Belief,
-    stack: contextlib.AsyncExitStack, monotonic: Clock, tell: Tell | None,
+    stack: contextlib.AsyncExitStack, monotonic: Clock, tell: Tell | None, only_verdicts: bool,
 ) -> measured.PrometheusSource | source.ScrapeSource:
     """Prometheus if we know where it is, else the exporters themselves."""
     if options.prometheus is not None:
         asked = await stack.enter_async_context(make_prometheus(options, options.prometheus, access, monotonic, tell))
         return measured.PrometheusSource(
             asked, honor_labels=options.prometheus.honor_labels, expected_interval=options.prometheus.expected_interval,
-            budget=options.loop.budget,
+            budget=options.loop.budget, only_verdicts=only_verdicts,
         )
     wanted, daemon = options.scrape, options.loop.daemon
     finder = targets.Finder(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import logging
 import signal
 import sys
@@ -25,7 +24,9 @@ def start(options: settings.Settings) -> int:
     """Runs what was asked for; the exit code."""
     logs.set_up(options.log_format, options.log_level)
     try:
-        return interrupts.run(_watch(options) if options.loop.daemon else _look_once(options))
+        if options.loop.daemon:
+            return interrupts.run(_watch(options))
+        return interrupts.run_shortly(_look_once(options))
     except (settings.UsageError, errors.Misconfigured) as problem:
         log.error("%s", problem)
         return flags.EXIT_USAGE
@@ -38,8 +39,8 @@ def start(options: settings.Settings) -> int:
 
 
 async def _look_once(options: settings.Settings) -> int:
-    gc.disable()  # the process ends before there is garbage worth looking for
-    async with daemon.assemble(options, time.time, tell=lambda why: log.warning("%s", why)) as made:
+    opened = daemon.assemble(options, time.time, tell=lambda why: log.warning("%s", why), only_verdicts=True)
+    async with opened as made:
         cycle = await made.loop.run_once(daemon.IDLE, acting=options.mandate.acting)
     _tell_help(cycle, options)
     return exit_code(cycle)

@@ -66,7 +66,7 @@ def _sight(given: dict[str, Any]) -> daemon.Sighting:
     wide = msgspec.structs.replace(options.mandate.scope, namespace=None, model=None)
     logs.set_up("default", "error")
     with show.refusals():
-        return interrupts.run(daemon.look(_within(options, wide), tell=show.tell))
+        return interrupts.run_shortly(daemon.look(_within(options, wide), tell=show.tell))
 
 
 def _within(options: settings.Settings, scope: policies.Scope) -> settings.Settings:

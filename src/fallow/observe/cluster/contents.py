@@ -176,8 +176,9 @@ class Contents:
         """The mirror's view, but with these pods instead of its own, and with what was read anew (None: gone)."""
         beside, kinds, by_target = self._parts.companions, self._parts.kinds.watched, companions.by_target
         stores = {key: companions.renew(kind.store, fresh, key) for key, kind in kinds.items()}
+        owned = self._owned if alive is self.pods else owners.group_by_owner(alive)
         return owners.View(
-            pods=alive, stores={**stores, owners.POD: self._parts.lookup.link_pods},
+            pods=alive, owned=owned, stores={**stores, owners.POD: self._parts.lookup.link_pods},
             rows={key: kind.row for key, kind in kinds.items() if kind.row is not None},
             pointers={key: kind.pointer for key, kind in kinds.items()}, lost=self._parts.lookup.lost,
             hpas=self._index(companions.HPA, by_target, fresh), queued=beside.find_queued(),
@@ -185,6 +186,10 @@ class Contents:
             kueue=self._index(companions.KUEUE, companions.by_job, fresh),
             budgets=self._index(companions.PDB, companions.by_namespace, fresh),
         )
+
+    @property
+    def _owned(self) -> owners.Owned:
+        return self._memo.recall("owned", self._memo.version("pods"), lambda: owners.group_by_owner(self.pods))
 
     def _index(
         self, key: owners.Key, make: Callable[[Iterable[objects.Seen]], dict[Any, V]], fresh: companions.Fresh

@@ -11,7 +11,7 @@ not known what all belongs to it (`strays`).
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import msgspec
@@ -26,6 +26,7 @@ from fallow.observe.cluster import objects, pods
 Key: TypeAlias = kinds.Key
 Steered: TypeAlias = tuple[str, str, str, str]  # namespace, group, kind, name
 Named: TypeAlias = tuple[str, cluster.Owner]  # an owner reference, and the namespace of what carries it
+Owned: TypeAlias = Mapping[Named, list[cluster.Pod]]
 
 # Deeper than any operator we know; what is deeper is a loop.
 MOST_OWNERS = 10
@@ -48,6 +49,7 @@ class View(msgspec.Struct, kw_only=True, eq=False):
     """Everything that resolving needs, at one instant."""
 
     pods: tuple[cluster.Pod, ...]
+    owned: Owned  # the same, by what owns them
     stores: Mapping[Key, Mapping[str, objects.Seen]]  # by kind, then by uid
     rows: Mapping[Key, kinds.Kind]  # of the kinds we can pause
     pointers: Mapping[Key, str | None]  # where replicas stand, of kinds outside the table that serve /scale
@@ -163,15 +165,24 @@ def _is_broken(climb: _Climb) -> bool:
 def find_gaps(view: View) -> Gaps:
     climber = _Climber(view)
     gaps = Gaps(set(), set(), set(), set())
-    noted: set[Named] = set()
-    for namespace, owner, pod in _starts(view):
+    for (namespace, owner), pods_of_it in view.owned.items():
         climb = climber.climb(namespace, owner)
-        if (namespace, owner) not in noted:
-            noted.add((namespace, owner))
-            _note_climb(gaps, owner, climb)
-        if pod is not None and climb.why is not None and _is_broken(climb):
-            _note_names(view, climber, pod, gaps)
+        _note_climb(gaps, owner, climb)
+        if climb.why is not None and _is_broken(climb):
+            for pod in pods_of_it:
+                _note_names(view, climber, pod, gaps)
+    for namespace, owner in _owners_besides(view):
+        _note_climb(gaps, owner, climber.climb(namespace, owner))
     return gaps
+
+
+def group_by_owner(some: Iterable[cluster.Pod]) -> Owned:
+    """Those that have one."""
+    groups: dict[Named, list[cluster.Pod]] = {}
+    for pod in some:
+        if pod.owner is not None:
+            groups.setdefault((pod.namespace, pod.owner), []).append(pod)
+    return groups
 
 
 def _note_climb(gaps: Gaps, owner: cluster.Owner, climb: _Climb) -> None:
@@ -181,15 +192,12 @@ def _note_climb(gaps: Gaps, owner: cluster.Owner, climb: _Climb) -> None:
         (gaps.missing if climb.why is None else gaps.lost).add(climb.stopped_at)
 
 
-def _starts(view: View) -> Iterator[tuple[str, cluster.Owner, cluster.Pod | None]]:
-    for pod in view.pods:
-        if pod.owner is not None:
-            yield pod.namespace, pod.owner, pod
+def _owners_besides(view: View) -> Iterator[Named]:
+    """Of what has no pod."""
     for seen in _paused(view):
         if seen.owner is not None:
-            yield seen.ref.namespace, seen.owner, None
-    for namespace, owner in view.queued:
-        yield namespace, owner, None
+            yield seen.ref.namespace, seen.owner
+    yield from view.queued
 
 
 def _paused(view: View) -> Iterator[objects.Seen]:

@@ -5,7 +5,7 @@ Evidence whose look-back is not done yet. Invariant: nan where nothing believabl
 a believable peak only.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -134,6 +134,12 @@ def _add_peak(sheet: _Sheet, metric: queries.GpuMetric, peak: dict[Signal, usage
     fold = np.fmin if metric.signal is Signal.last_kernel else np.fmax
     column = sheet.layout.edges(metric.join).spread(queries.believe(values, metric), len(sheet.layout.gpu), fold)
     peak[metric.signal] = np.fmax(peak[metric.signal], column) if metric.signal in peak else column
+
+
+def stands_still(found: Readings, windows: Collection[Seconds]) -> bool:
+    """Whether any board's energy does not move."""
+    grown = (found.get(Topic(What.increase, queries.ENERGY, window), NOTHING).values for window in windows)
+    return any(bool((values == 0.0).any()) for values in grown)
 
 
 def _read_primaries(

@@ -6,7 +6,7 @@ them.
 """
 
 import functools
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Final, NamedTuple
 
 from fallow.clients.prometheus import client
@@ -110,10 +110,17 @@ class Inquiry:
 
     def about_scrapes(self, jobs: Collection[str], is_due: bool) -> Iterator[Question]:
         """The same of the targets of these jobs: most of what a server scrapes has no GPU."""
-        only = _any_of("job", tuple(sorted(jobs))) if len(jobs) <= _MOST_NAMED else ""
         for what, offset in _HALVES[What.scrapes][: 1 + is_due]:
-            promql = queries.scrapes(self._prometheus.selector("up", only), offset)
-            yield Question(Topic(what), promql, self._books.targets, "up")
+            yield Question(Topic(what), queries.scrapes(self._ups(jobs), offset), self._books.targets, "up")
+
+    def about_scrapes_within(self, jobs: Collection[str], windows: Iterable[Seconds]) -> Iterator[Question]:
+        for window in windows:
+            topic, promql = Topic(What.scrapes, "", window), queries.scrapes_within(self._ups(jobs), window)
+            yield Question(topic, promql, self._books.targets, "up")
+
+    def _ups(self, jobs: Collection[str]) -> str:
+        only = _any_of("job", tuple(sorted(jobs))) if len(jobs) <= _MOST_NAMED else ""
+        return self._prometheus.selector("up", only)
 
     def about_holders(self, focus: Focus | None) -> Question:
         book = self._books.own

@@ -91,6 +91,19 @@ def by_targets(found: Readings, layout: rows.RowLayout, targets: Sequence[labels
     )
 
 
+def within(
+    found: Readings, layout: rows.RowLayout, targets: Sequence[labels.Facts], window: Seconds
+) -> dict[str, Seconds]:
+    """Seconds between scrapes of the target of each job that was scraped most often in the window."""
+    topic, believed = Topic(What.scrapes, "", window), layout.vouched_targets
+    met, most = found.get(topic, NOTHING), dict[str, float]()
+    for number, count in zip(met.series.tolist(), met.values.tolist(), strict=True):
+        one = targets[number]
+        if (one.job, one.target) in believed:
+            most[one.job] = max(most.get(one.job, 0.0), count)
+    return {job: interval_of(count, window) for job, count in most.items()}
+
+
 def by_series(found: Readings, layout: rows.RowLayout, facts: Sequence[labels.Facts]) -> dict[str, Late]:
     """Of jobs whose targets' `up` nobody has, how often their series were written."""
     best, vouched = dict[str, Late](), layout.vouched(np.zeros(len(facts)))

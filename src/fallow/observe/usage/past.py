@@ -10,7 +10,7 @@ Invariant: what could not be asked stays nan, and is not remembered.
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 import numpy as np
@@ -21,7 +21,9 @@ from fallow.model.usage import Signal
 from fallow.observe.usage import labels, queries, rows, spans
 from fallow.observe.usage.readings import NOTHING, Numbers, Readings, Topic, What, series_of
 
-_MOST_SAMPLES = 15e6  # of one look-back: about a second of Prometheus's time
+MOST_SAMPLES: Final = 15e6  # of one look-back: about a second of Prometheus's time
+MOST_SAMPLES_ONCE: Final = 1e6  # ... of who remembers nothing of it, and will ask again
+_OF_ALL: Final = 0.75  # of them for everybody; with the rest, some are looked at all the way
 
 Speakers: TypeAlias = dict[queries.GpuMetric, usage.Bools]  # by primary, of which rows it says when they were active
 
@@ -169,15 +171,42 @@ def place_rows(seen: usage.Usage, layout: rows.RowLayout) -> Numbers:
     return np.array([index.get(key, -1) for key in wanted], dtype=np.int64)
 
 
-def afford(seen: usage.Usage, at: Numbers, speakers: Speakers, lookback: Seconds) -> Seconds:
-    """How far back so many rows are looked at: a server reads each sample once for each primary, and once to count.
+def afford(seen: usage.Usage, at: Numbers, speakers: Speakers, lookback: Seconds, most: float) -> Seconds:
+    """How far back so many rows are looked at, for so many samples.
 
     Where thousands turn idle at once, they are "at least" so long idle; whoever was warned before that is looked at as
     far as the notice all the same (spans.py).
     """
+    per_second = float(np.nansum(_cost(seen, at, speakers)))
+    if per_second * lookback <= most:
+        return lookback
+    return max(_OF_ALL * most / per_second, seen.window)
+
+
+def choose_some(
+    seen: usage.Usage, search: spans.Search, speakers: Speakers, pods: Sequence[cluster.Pod], reached: Seconds,
+    lookback: Seconds, most: float,
+) -> Numbers:
+    """Of rows that were quiet and covered as far back as they were looked at, those that are looked at all the way: as
+    many as can be afforded, in whole workloads. Who is known to be idle for longer comes first."""
+    at = search.wanted.rows[(search.quiet_for >= reached) & (search.quiet_for < search.wanted.age)]
+    groups: dict[str, list[int]] = {}
+    for row in at.tolist():
+        pod = pods[seen.pod[row]]
+        groups.setdefault(pod.owner.uid if pod.owner else pod.uid, []).append(row)
+    chosen, left = list[int](), (1.0 - _OF_ALL) * most
+    for _, some in sorted(groups.items(), key=lambda one: pods[seen.pod[one[1][0]]].name):
+        left -= lookback * float(np.nansum(_cost(seen, np.array(some), speakers)))
+        if left < 0:
+            break
+        chosen += some
+    return np.array(sorted(chosen), dtype=np.int64)
+
+
+def _cost(seen: usage.Usage, at: Numbers, speakers: Speakers) -> usage.Floats:
+    """Samples a second: a server reads each once for each primary, and once to count."""
     passes = np.ones(len(at)) + sum(speaks[at] for speaks in speakers.values())
-    per_second = float(np.nansum(passes / seen.interval[at]))
-    return min(lookback, _MOST_SAMPLES / per_second) if per_second > 0 else lookback
+    return np.asarray(passes / seen.interval[at])
 
 
 class Translator:

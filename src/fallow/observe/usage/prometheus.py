@@ -55,8 +55,10 @@ class PrometheusSource:
 
     def __init__(
         self, prometheus: client.Prometheus, *, honor_labels: bool = False, expected_interval: Seconds | None = None,
-        lookback: Seconds = DAY, budget: Seconds = 120.0,
+        lookback: Seconds = DAY, budget: Seconds = 120.0, only_verdicts: bool = False,
     ) -> None:
+        """`only_verdicts`: whoever asks tells no more of a busy GPU than that it is, and comes only once. Then nothing
+        is asked about those that their peaks alone show at work, and less of the past."""
         self._prometheus = prometheus
         self._asker = asking.Asker(prometheus, budget)
         self._honor_labels = honor_labels
@@ -65,6 +67,9 @@ class PrometheusSource:
         self._layouts = rows.Layouts()
         self._intervals: dict[Seconds, dict[str, Seconds]] = {}
         self._paces = paces.Paces()
+        self._only_verdicts = only_verdicts
+        self._most_samples = past.MOST_SAMPLES_ONCE if only_verdicts else past.MOST_SAMPLES
+        self._scraped: dict[Seconds, dict[str, Seconds]] = {}  # by window and job, seconds between scrapes
         self._floors = floors.Floors()
         self._found_idle = past.IdleTimes()
         self._open_books()
@@ -85,7 +90,7 @@ class PrometheusSource:
     ) -> usage.Evidence:
         self._forget_gone()
         try:
-            answers, left_out = await self._ask_all(windows, now, all_of_it=strictest is None)
+            answers, left_out, spared = await self._ask_all(windows, held, now, strictest)
             layouts = self._lay_out(answers.readings, held, windows)
             await self._learn_paces(layouts, now)
             self._learn_intervals(answers.readings, layouts)
@@ -93,23 +98,60 @@ class PrometheusSource:
                 answers = await self._learn_floors(answers, held, now)
             seen = self._compose(answers, held, layouts, now)
             dropped = [pod for layout in layouts.values() for pod in layout.dropped]
-            covers = self._about_left_out(seen, left_out, held, strictest, dropped) if strictest and left_out else []
+            covers = []
+            if strictest and left_out:
+                covers = self._about_left_out(seen, left_out, held, strictest, dropped, spared)
             closer = [*covers, *self._about_lowest(seen, held, strictest.busy if strictest else math.inf)]
             return await self._look_closer(seen, answers, closer, held) if closer else seen
         except asking.NoEvidence as nothing:
             return columns.no_evidence(now, nothing.trouble)
 
     async def _ask_all(
-        self, windows: frozenset[Seconds], now: Instant, *, all_of_it: bool
-    ) -> tuple[asking.Answers, list[queries.GpuMetric]]:
-        """And the primaries of whose completeness nothing was asked (sparing.py). Raises NoEvidence."""
-        if all_of_it:
-            return await self._ask(self._inquiry.about(windows), now), []
+        self, windows: frozenset[Seconds], held: rows.Holders, now: Instant, strictest: usage.Strictest | None
+    ) -> tuple[asking.Answers, list[queries.GpuMetric], bool]:
+        """And the primaries of whose completeness nothing was asked (sparing.py); and whether that of none was asked
+        where a GPU works. Raises NoEvidence."""
+        if strictest is None:
+            return await self._ask(self._inquiry.about(windows), now), [], False
         answers = await self._ask(self._inquiry.about_peaks(windows), now)
         exported = sparing.find_exported(answers.readings, windows)
         leads = sparing.find_leads(exported)
-        covers = [one for metric in leads for one in self._inquiry.about_cover(metric, windows, None)]
-        return await self._ask_more(answers, covers, now), [metric for metric in exported if metric not in leads]
+        quiet = await self._find_quiet(answers, held, windows, now, strictest.busy)
+        foci: Iterable[inquiry.Focus | None] = (None,) if quiet is None else self._focus_on_some(quiet, held)
+        covers = [
+            one for focus in foci for metric in leads for one in self._inquiry.about_cover(metric, windows, focus)
+        ]
+        left_out = [metric for metric in exported if metric not in leads]
+        return await self._ask_more(answers, covers, now), left_out, quiet is not None
+
+    async def _find_quiet(
+        self, peaks: asking.Answers, held: rows.Holders, windows: frozenset[Seconds], now: Instant, busy: float
+    ) -> usage.Bools | None:
+        """The pods with a GPU that its peaks alone do not show at work, if nothing more is told of the others; None:
+        all. How often jobs are scraped is then told by their targets: those who are quiet may all be thin.
+        """
+        if not self._only_verdicts or columns.stands_still(peaks.readings, windows):
+            return None
+        layouts = self._lay_out(peaks.readings, held, windows)
+        if not await self._learn_scrapes(layouts, now):
+            return None
+        some = np.array([pod.node not in held.nodes for pod in held.pods], dtype=np.bool_)
+        self._learn_intervals(peaks.readings, layouts)
+        seen = self._compose(peaks, held, layouts, now)
+        for window, layout in layouts.items():
+            some[layout.pod[~sparing.find_working(seen.usage[window], busy)]] = True
+            some[list(layout.crowded)] = True
+        return some
+
+    async def _learn_scrapes(self, layouts: Mapping[Seconds, rows.RowLayout], now: Instant) -> bool:
+        """How often over each window; whether that is known of every job. Raises NoEvidence."""
+        if self._expected_interval is not None:
+            return True
+        jobs = frozenset[str]().union(*(layout.vouched_jobs for layout in layouts.values()))
+        found = (await self._asker.ask(self._inquiry.about_scrapes_within(jobs, layouts), now)).readings
+        targets = self._books.targets.facts
+        self._scraped = {one: paces.within(found, layout, targets, one) for one, layout in layouts.items()}
+        return all(self._scraped[window].keys() >= layout.vouched_jobs for window, layout in layouts.items())
 
     async def _ask_more(
         self, answers: asking.Answers, questions: Iterable[asking.Question], now: Instant
@@ -120,16 +162,18 @@ class PrometheusSource:
 
     def _about_left_out(
         self, seen: usage.Evidence, left_out: Sequence[queries.GpuMetric], held: rows.Holders,
-        strictest: usage.Strictest, dropped: Sequence[int],
+        strictest: usage.Strictest, dropped: Sequence[int], spared: bool,
     ) -> list[asking.Question]:
         """What was left out, of the rows of which it could change the verdict.
 
-        `dropped`: pods with a claim that seems to be made no more; what was left out may still make it.
+        `dropped`: pods with a claim that seems to be made no more; what was left out may still make it. `spared`:
+        nothing is asked about those that work.
         """
         some = np.zeros(len(held.pods), np.bool_)
         some[dropped] = True
         for one in seen.usage.values():
-            some[one.pod[sparing.find_open(one, left_out, strictest, seen.at)]] = True
+            is_open = sparing.find_open(one, left_out, strictest, seen.at)
+            some[one.pod[is_open & ~sparing.find_working(one, strictest.busy) if spared else is_open]] = True
         return [
             one for focus in self._focus_on_some(some, held) for metric in left_out
             for one in self._inquiry.about_cover(metric, frozenset(seen.usage), focus)
@@ -170,6 +214,8 @@ class PrometheusSource:
     def _learn_intervals(self, found: readings.Readings, layouts: Mapping[Seconds, rows.RowLayout]) -> None:
         for window, layout in layouts.items():
             learned = columns.learn_intervals(found, self._jobs, layout, window, self._paces.by_job)
+            scraped = self._scraped.get(window, {})
+            learned = {job: min(seconds, scraped.get(job, seconds)) for job, seconds in learned.items()}
             self._intervals[window] = learned
             self._paces.meet(learned, window)
 
@@ -343,9 +389,15 @@ class PrometheusSource:
         asked, others = at[looker.cover[at] >= 0], at[looker.cover[at] < 0]
         result.last_active[others] = result.observed_since[others] = kernels[others]
         if len(asked):
-            lookback = max(past.afford(result, asked, looker.speakers, self._lookback), result.window)
+            lookback = past.afford(result, asked, looker.speakers, self._lookback, self._most_samples)
             search = await self._search(looker, asked, warned[asked], lookback, layout)
             past.fill_found(result, search, kernels, looker.now)
+            if lookback < self._lookback:
+                some = past.choose_some(
+                    result, search, looker.speakers, looker.held.pods, lookback, self._lookback, self._most_samples
+                )
+                search = await self._search(looker, some, warned[some], self._lookback, layout)
+                past.fill_found(result, search, kernels, looker.now)
         self._found_idle.keep(result, at, looker.held.pods, looker.threshold, looker.counted, looker.now)
 
     async def _search(

@@ -178,6 +178,10 @@ def scrapes(selector: str, offset: Seconds = 0.0) -> str:
     return f"max by (job,instance)(count_over_time({selector}{_late(offset)}))"
 
 
+def scrapes_within(selector: str, window: Seconds) -> str:
+    return f"max by (job,instance)(count_over_time({selector}[{span(window)}]))"
+
+
 def _late(offset: Seconds) -> str:
     """A sample on the far border is none of the older half's: it would have one more than half of them."""
     return _stretch((PACE, offset)) if offset else f"[{span(PACE)}]"

@@ -170,6 +170,7 @@ class RowLayout:
         self._mig_gpus: set[str] = set()
         self._split: set[str] = set()  # handed out in parts, as a believed exporter shows
         self._speakers: dict[int, Witness] = {}  # of the series that are heard
+        self.crowded: frozenset[int] = frozenset()  # pods with more claims than fit, or with claims of others on theirs
         self.dropped: frozenset[int] = frozenset()  # pods with claims that nobody makes any more
         own = self._find_rows()
         self._vouched = self._find_vouched()
@@ -257,9 +258,12 @@ class RowLayout:
         """Without claims that nobody makes any more, where those that are made leave no room for them."""
         if self.current is None:
             return own
-        now = frozenset(self.current)
+        surplus = list(self._find_surplus())
+        crowded = {row for rows in surplus for row in rows}
+        self.crowded = frozenset(row.pod for row, number in self._numbers.items() if number in crowded)
+        now = frozenset(self.current) if surplus else frozenset()
         is_made = {row for series, row in own if series in now}
-        too_many = [rows for rows in self._find_surplus() if not is_made.isdisjoint(rows)]
+        too_many = [rows for rows in surplus if not is_made.isdisjoint(rows)]
         dropped = {row for rows in too_many for row in rows if row not in is_made}
         if not dropped:
             return own
@@ -386,7 +390,8 @@ class Layouts:
     ) -> RowLayout:
         before = self.current.get(window)
         is_same = before is not None and held.version is not None and before.held.version == held.version
-        if before is None or not is_same or (before.series, before.current) != (series, current):
+        # Who makes a claim now matters only where there are more of them than fit.
+        if before is None or not is_same or before.series != series or (before.crowded and before.current != current):
             self._made += 1
             before = self.current[window] = RowLayout(
                 held, facts, series, self._made, current=current, witnesses=witnesses

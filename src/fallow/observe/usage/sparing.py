@@ -20,7 +20,7 @@ import numpy as np
 from fallow.model import usage
 from fallow.model.units import Instant, Seconds
 from fallow.observe.usage import queries, spans
-from fallow.observe.usage.readings import NOTHING, Numbers, Readings, Topic, What
+from fallow.observe.usage.readings import NOTHING, Readings, Topic, What
 
 Exported: TypeAlias = dict[queries.GpuMetric, set[int]]  # the series of each primary that has any
 
@@ -46,7 +46,7 @@ def find_leads(exported: Exported) -> list[queries.GpuMetric]:
 
 def find_open(
     seen: usage.Usage, left_out: Sequence[queries.GpuMetric], terms: usage.Strictest, now: Instant
-) -> Numbers:
+) -> usage.Bools:
     """The rows whose verdict could depend on primaries that were left out."""
     speakers, nothing = usage.find_speakers(seen, seen.mig, seen.shared), np.zeros(seen.rows, np.bool_)
     is_settled, may_matter, may_trickle = nothing.copy(), nothing.copy(), nothing.copy()
@@ -59,7 +59,17 @@ def find_open(
         if metric.signal in usage.RATIOS:
             is_low = (peak >= terms.quiet / usage.TRICKLE) & (peak < terms.busy)
             may_trickle |= is_low & ~_is_outshone(seen, metric.signal, terms.busy)
-    return np.flatnonzero((may_matter & ~is_settled) | may_trickle)
+    return np.asarray((may_matter & ~is_settled) | may_trickle)
+
+
+def find_working(seen: usage.Usage, busy: float) -> usage.Bools:
+    """The rows that are surely not idle by the highest of a ratio alone, however complete it is: nobody else has a
+    hand in their device."""
+    found = np.zeros(seen.rows, np.bool_)
+    for signal in usage.OF_DEVICES:
+        if signal in seen.peak:
+            found |= (seen.peak[signal] >= busy) & (~seen.mig if signal in usage.NEVER_ON_MIG else True)
+    return found & ~seen.shared
 
 
 def find_doubtful(seen: usage.Usage, signal: usage.Signal, busy: float) -> usage.Bools:

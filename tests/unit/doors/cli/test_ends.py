@@ -4,6 +4,7 @@ Each is started as a program of its own, as people do.
 """
 
 import contextlib
+import gc
 import os
 import signal
 import socket
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fallow.doors.cli import main
+from fallow.doors.cli import interrupts, main
 
 BIN = Path(sys.executable).parent
 CLEAN = {key: value for key, value in os.environ.items() if key not in ("KUBECONFIG", "PROMETHEUS_URL")}
@@ -207,3 +208,12 @@ def test_a_cluster_that_was_named_wrongly_is_2(words):
 def test_a_dry_run_without_a_cluster_is_2_as_gpu_pruner_says():
     """Its 4 is a freeze."""
     assert run(program="gpu-pruner", env=NOBODY).returncode == 2
+
+
+def test_no_garbage_is_looked_for_in_what_ends_soon() -> None:
+    async def look() -> bool:
+        return gc.isenabled()
+
+    assert gc.isenabled()
+    assert not interrupts.run_shortly(look())
+    assert gc.isenabled()

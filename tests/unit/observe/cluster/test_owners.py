@@ -59,7 +59,8 @@ def view(*found: cluster.Pod | objects.Seen, **more: Any) -> owners.View:
     }
     steering = ("hpas", "scaled_objects", "kueue", "budgets")
     indexed = {name: given if isinstance(given := more.pop(name, {}), Unseen) else Known(given) for name in steering}
-    return owners.View(**{**facts, **indexed, **more})
+    everything = {**facts, **indexed, **more}
+    return owners.View(owned=owners.group_by_owner(everything["pods"]), **everything)
 
 
 def resolve(seen: owners.View, look_past: frozenset[str] = frozenset()) -> dict[str, Trouble | None]:

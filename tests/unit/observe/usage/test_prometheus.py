@@ -338,8 +338,10 @@ async def test_where_thousands_turn_idle_at_once_it_is_looked_back_less_far_but_
         found = await asked.look_back(seen, candidates(range(6000), warned), held(pods), NOW, 0.01)
     watched = set((NOW - found.observed_since).tolist())
     assert (found.last_active == -math.inf).all()
-    # 6,000 rows at a sample every 30 s, once for activity and once to count: 15 million of them are 37,500 s.
-    assert watched == {37_500.0 if math.isnan(warned) else 72_000.0}
+    # 6,000 rows at a sample every 30 s, once for activity and once to count: three quarters of 15 million of them are
+    # 28,125 s, and the last quarter a day of 651 rows.
+    assert watched == {28_125.0 if math.isnan(warned) else 72_000.0, 86_400.0}
+    assert np.count_nonzero(NOW - found.observed_since == 86_400.0) == 651
 
 
 # ---- what is no number ----

@@ -25,7 +25,10 @@ GR, SM, UTIL = "DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_PROF_SM_ACTIVE", "DCGM_
 POWER = "DCGM_FI_DEV_POWER_USAGE"
 STRICTEST = usage.Strictest(quiet=0.01, busy=0.01, coverage=0.8, max_sample_age=180.0)
 PODS, NODES = 12, 3
-EITHER_WAY = pytest.mark.parametrize("asked", [{}, {"strictest": STRICTEST}], ids=["in full", "sparingly"])
+ONCE = {"strictest": STRICTEST, "only_verdicts": True}
+EITHER_WAY = pytest.mark.parametrize(
+    "asked", [{}, {"strictest": STRICTEST}, ONCE], ids=["in full", "sparingly", "for verdicts only"]
+)
 
 
 class Past:
@@ -97,7 +100,7 @@ def measure(past: Past, metric: str, labels: dict[str, str], page: list[float], 
     past.add(metric, labels, points)
 
 
-async def look(past: Past, **more: Any) -> tuple[usage.Usage, int]:
+async def look(past: Past, *, only_verdicts: bool = False, **more: Any) -> tuple[usage.Usage, int]:
     """What is seen, and how many series were answered."""
     answered = 0
 
@@ -114,7 +117,7 @@ async def look(past: Past, **more: Any) -> tuple[usage.Usage, int]:
     places = nodes(*(node(f"gpu-{number}") for number in range(NODES)))
     login = auth.Login(method="none")
     async with loopback.serve(answer) as behind, client.Prometheus(behind.url, login=login) as prometheus:
-        source = eyes.PrometheusSource(prometheus)
+        source = eyes.PrometheusSource(prometheus, only_verdicts=only_verdicts)
         found = await source.evidence(held(pods, places), frozenset({WINDOW}), NOW, with_floors=False, **more)
         assert found.trouble is None
         return found.usage[WINDOW], answered
@@ -140,6 +143,41 @@ async def test_what_is_not_asked_changes_no_verdict(seed: int) -> None:
     past = draw(random.Random(seed))
     in_full, sparingly = await look(past), await look(past, strictest=STRICTEST)
     assert verdicts(sparingly[0]) == verdicts(in_full[0])
+
+
+def scrape_all(past: Past) -> Past:
+    """The server writes `up` with every page that it reads."""
+    pages: dict[tuple[str, str], dict[float, float]] = {}
+    for one in past.all():
+        pages.setdefault((one.labels["job"], one.labels["instance"]), {}).update(dict.fromkeys(one.times, 1.0))
+    scraped = Past()
+    for metric in (GR, SM, UTIL, POWER):
+        for one in past.of(metric):
+            scraped.add(metric, one.labels, dict(zip(one.times, one.values, strict=True)))
+    for (job, instance), points in pages.items():
+        scraped.add("up", {"job": job, "instance": instance}, points)
+    return scraped
+
+
+@pytest.mark.parametrize("seed", range(120))
+async def test_what_is_not_asked_about_those_that_work_changes_no_verdict(seed: int) -> None:
+    past = scrape_all(draw(random.Random(seed)))
+    (in_full, many), (once, few) = await look(past), await look(past, **ONCE)
+    assert verdicts(once) == verdicts(in_full)
+    assert few < many
+
+
+async def test_how_often_a_job_is_scraped_is_told_by_its_targets_where_only_the_thin_are_asked_about() -> None:
+    """The one that works is whole; of the quiet one 40 of 60 samples are there, of late as often as of the other."""
+    past, thin = Past(), [at for number, at in enumerate(PAGE) if number < 20 or number >= 40]
+    for number, (page, level) in enumerate(((PAGE, 0.9), (thin, 0.0))):
+        past.add("up", {"job": "dcgm", "instance": f"10.0.0.{number}:9400"}, dict.fromkeys(page, 1.0))
+        labels = {"exported_pod": f"app-{number}", "instance": f"10.0.0.{number}:9400"}
+        past.add(GR, one_page(f"GPU-{number}") | labels, dict.fromkeys(page, level))
+    found, _ = await look(past, **ONCE)
+    assert list(verdicts(found).values()) == [Reason.Busy, Reason.LowCoverage]
+    assert found.interval[1] == 30.0
+    assert np.isnan(found.count[Signal.gr_engine][0])
 
 
 def works(past: Past, name: str) -> bool:
