@@ -278,7 +278,7 @@ def _read_audit(record: dict[str, Any]) -> Request:
     status = record.get("responseStatus") or {}
     who = record.get("impersonatedUser") or record["user"]
     agent, code, body = record.get("userAgent", ""), status.get("code", 0), record.get("requestObject")
-    return Request(who["username"], agent, record["verb"], record["requestURI"], code, body)
+    return Request(who.get("username", ""), agent, record["verb"], record["requestURI"], code, body)
 
 
 def _sign(pki: pathlib.Path, user: str, groups: tuple[str, ...]) -> tuple[bytes, bytes]:
