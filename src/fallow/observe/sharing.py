@@ -122,8 +122,12 @@ def see_part_node(item: SharingNodeItem) -> PartNode:
     return PartNode(
         name=item.metadata.name, labels=item.metadata.labels or {}, offers=_read_offers(item.status.allocatable),
         is_ready=objects.is_ready(item.status), is_cordoned=item.spec.unschedulable,
-        taints=tuple(NodeTaint(each.key, each.value, each.effect) for each in item.spec.taints or ()),
+        taints=_see_taints(item),
     )
+
+
+def _see_taints(item: SharingNodeItem) -> tuple[NodeTaint, ...]:
+    return tuple(NodeTaint(each.key, each.value, each.effect) for each in item.spec.taints or ())
 
 
 def _read_offers(allocatable: Mapping[str, str] | None) -> dict[str, int]:
@@ -162,7 +166,7 @@ def see_partition_node(item: SharingNodeItem) -> PartitionNode:
         name=item.metadata.name, resource_version=item.metadata.resource_version, labels=labels,
         offers=_read_offers(item.status.allocatable), is_ready=objects.is_ready(item.status),
         is_cordoned=item.spec.unschedulable, record=record, unreadable=unreadable,
-        pool=next((labels[key] for key in POOL_LABELS if key in labels), ""),
+        pool=next((labels[key] for key in POOL_LABELS if key in labels), ""), taints=_see_taints(item),
     )
 
 
