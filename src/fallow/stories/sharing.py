@@ -150,10 +150,10 @@ class SharingStory:
         seen = self._sights.pods()
         found = {(pod.uid, event.reason): (pod, event) for pod in (seen.value if isinstance(seen, Known) else ())
                  for event in sharing.find_pod_events(pod.labels, pod.annotations)}
-        told = 0
+        sent = 0
         for key, (pod, event) in found.items():
-            if turn.may_act() and key not in self._warned and told < _MOST_TOLD:
-                told += 1
+            if turn.may_act() and key not in self._warned and sent < _MOST_TOLD:
+                sent += 1
                 await self._hands.tell_pod(pod, event.reason, event.message, turn.now)
                 self._warned.add(key)
         self._warned &= found.keys()

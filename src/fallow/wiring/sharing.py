@@ -6,31 +6,34 @@ In: what the daemon has assembled. Out: Stories for the loop, and what must run 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from fallow import loop, telemetry
-from fallow.act import events, partitions, share_statuses
+from fallow.act import events, owner_uses, partitions, share_statuses
 from fallow.clients.kubernetes import api as kube
 from fallow.decide.sharing import PartIndex, ShareTerms
 from fallow.model import classes, cluster, long_memory
 from fallow.model.partition import PartitionNode
 from fallow.model.seen import Input, Known, Unseen, several
-from fallow.model.sharing import TopOwner
+from fallow.model.sharing import OwnerUse, TopOwner
 from fallow.model.units import Instant, Seconds
 from fallow.observe import share_pods
 from fallow.observe import sharing as watching
 from fallow.observe.cluster import pods
+from fallow.observe.scrape import source
+from fallow.observe.usage import owning
 from fallow.settings import readers
 from fallow.settings.cost_enforcement import EXEMPT
 from fallow.settings.sharing import DEFAULT_SCHEDULER, PartitionSettings
-from fallow.stories import share_policies as told
+from fallow.stories import owner_use as measuring
+from fallow.stories import share_policies as reporting
 from fallow.stories import sharing as shared
 from fallow.wiring.ground import Groundwork
 
-SHARING, POLICIES = "sharing", "share-policies"  # the names of the stories
+SHARING, POLICIES, OWNER_USE = "sharing", "share-policies", "owner-use"  # the names of the stories
 
 
 class SharingParts(msgspec.Struct, frozen=True):
@@ -44,20 +47,53 @@ class SharingParts(msgspec.Struct, frozen=True):
 def make_stories(ground: Groundwork) -> tuple[list[loop.Story], list[Callable[[], Coroutine[Any, Any, None]]]]:
     """The daemon's, and what must run beside them. No less often than it looks for idle GPUs."""
     made, policies = make_parts(ground), watching.watch_policies(ground.api)
-    story = told.SharePoliciesStory(
-        sights=told.PolicySights(
+    used = _make_owner_use(ground, lambda: isinstance(policies.seen, Known))
+    story = reporting.SharePoliciesStory(
+        sights=reporting.PolicySights(
             policies=lambda: watching.rank(policies.seen), nodes=lambda: _index(made.nodes()),
             namespaces=lambda: ground.seen.namespaces, owners=lambda: _find_owners(ground),
-            use=lambda uid: Unseen("nobody measured it"),
-            running=lambda: share_pods.list_running(ground.api),
+            use=used.find, running=lambda: share_pods.list_running(ground.api),
         ),
         statuses=share_statuses.ShareStatuses(ground.api), terms=_make_terms(ground),
     )
-    told_policies = loop.Story(
-        name=POLICIES, interval=min(told.INTERVAL, ground.options.loop.interval), budget=told.INTERVAL,
+    reported = loop.Story(
+        name=POLICIES, interval=min(reporting.INTERVAL, ground.options.loop.interval), budget=reporting.INTERVAL,
         tick=story.tick, look=story.look, fail=story.fail, is_vital=False,
     )
-    return [made.story, told_policies], [*made.background, policies.run]
+    measured = loop.Story(
+        name=OWNER_USE, interval=min(measuring.INTERVAL, ground.options.loop.interval), budget=measuring.BUDGET,
+        tick=used.tick, look=used.look, fail=used.fail, is_vital=False,
+    )
+    return [made.story, measured, reported], [*made.background, policies.run]
+
+
+def _make_owner_use(ground: Groundwork, is_wanted: Callable[[], bool]) -> measuring.OwnerUseStory:
+    options = ground.options
+    asked = None if isinstance(ground.usage, source.ScrapeSource) else ground.usage.prometheus
+    honors = options.prometheus is not None and options.prometheus.honor_labels
+    words = owning.UseWords(
+        *(("pod", "namespace") if honors else ("exported_pod", "exported_namespace")),
+        exporters=None if options.trust_metrics else options.exporter_namespaces.pattern,
+    )
+    # Where labels are as the exporter wrote them nothing tells which exporter that was.
+    is_blind = asked is None or (honors and not options.trust_metrics)
+
+    async def measure(pods: Sequence[owning.OwnedPod], now: Instant) -> Mapping[str, OwnerUse]:
+        assert asked is not None
+        return await owning.read(asked, pods, words, now)
+
+    return measuring.OwnerUseStory(
+        is_wanted=is_wanted, pods=lambda: _find_owned(ground), measure=None if is_blind else measure,
+        tell=owner_uses.UseTeller(ground.api, ground.namespace).tell,
+    )
+
+
+def _find_owned(ground: Groundwork) -> list[owning.OwnedPod]:
+    owners = _find_owners(ground)
+    return [
+        owning.OwnedPod(pod.namespace, pod.name, owners[pod.uid].uid, pod.created_at)
+        for pod in ground.seen.pods if pod.uid in owners
+    ]
 
 
 def _make_terms(ground: Groundwork) -> ShareTerms:
