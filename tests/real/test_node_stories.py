@@ -276,5 +276,12 @@ async def test_without_leave_to_act_a_node_that_could_be_emptied_is_only_told(ho
             return "node-a could be emptied: 1 of its 4 GPUs are in use" in daemon.log
 
         await daemon.until(is_told, timeout=60)
+
+        async def are_counted() -> bool:
+            found = await daemon.metrics()
+            named = (f"gpu_autoscaler_{each}_gpus" for each in ("capacity", "allocated"))
+            return [found.get(each) for each in named] == [8.0, 4.0]
+
+        await daemon.until(are_counted)
         assert not await house.is_cordoned("node-a")
         assert await where(house, "moved") == ["node-a"]

@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from fallow import telemetry
 from fallow.act.share_statuses import ShareStatuses
 from fallow.clients import errors
 from fallow.decide import sharing
@@ -46,8 +47,11 @@ class PoliciesCycle(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SharePoliciesStory:
-    def __init__(self, *, sights: PolicySights, statuses: ShareStatuses, terms: sharing.ShareTerms) -> None:
-        self._sights, self._statuses, self._terms = sights, statuses, terms
+    def __init__(
+        self, *, sights: PolicySights, statuses: ShareStatuses, terms: sharing.ShareTerms,
+        metrics: telemetry.Telemetry,
+    ) -> None:
+        self._sights, self._statuses, self._terms, self._metrics = sights, statuses, terms, metrics
         self._counted: tuple[Instant, frozenset[tuple[str, int]], Mapping[str, PolicyCounts]] | None = None
 
     async def tick(self, turn: Turn) -> PoliciesCycle:
@@ -92,6 +96,8 @@ class SharePoliciesStory:
             owners, nodes = self._sights.owners(), self._sights.nodes()
             seen = ((each.pod, self._look_around(each, policies, nodes, owners)) for each in running)
             counts = sharing.count_pods(seen, self._terms, turn.now)
+            shared = sharing.count_shared(each.pod for each in running)
+        self._metrics.replace("gpu_autoscaler_shared_pods", {(str(way),): many for way, many in shared.items()})
         self._counted = turn.now, which, counts
         return counts
 

@@ -55,6 +55,7 @@ def make_stories(ground: Groundwork) -> tuple[list[loop.Story], list[Callable[[]
             use=used.find, running=lambda: share_pods.list_running(ground.api),
         ),
         statuses=share_statuses.ShareStatuses(ground.api), terms=_make_terms(ground),
+        metrics=ground.metrics,
     )
     reported = loop.Story(
         name=POLICIES, interval=min(reporting.INTERVAL, ground.options.loop.interval), budget=reporting.INTERVAL,

@@ -13,6 +13,7 @@ from fallow.decide.sharing.needs import ShareNeeds, advise_clients, advise_repli
 from fallow.decide.sharing.parts import PartIndex
 from fallow.decide.sharing.repartition import plan as plan_nodes
 from fallow.decide.sharing.standing import count as count_pods
+from fallow.decide.sharing.standing import count_shared
 from fallow.decide.sharing.standing import stand as stand_policy
 from fallow.decide.sharing.steps import PartitionSights
 from fallow.decide.sharing.strategy import (
@@ -26,6 +27,6 @@ from fallow.decide.sharing.strategy import (
 
 __all__ = [
     "JudgeLayout", "PartIndex", "PartitionSights", "ShareAround", "ShareNeeds", "ShareTerms", "advise_clients",
-    "advise_replicas", "change", "count_pods", "find_offers", "find_pod_events", "judge", "leave_alone", "needs_owner",
-    "plan_nodes", "see_node_sharing", "stand_policy",
+    "advise_replicas", "change", "count_pods", "count_shared", "find_offers", "find_pod_events", "judge",
+    "leave_alone", "needs_owner", "plan_nodes", "see_node_sharing", "stand_policy",
 ]

@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from fallow import names
 from fallow.decide.sharing import parts, strategy
 from fallow.decide.sharing.needs import ShareNeeds
 from fallow.decide.sharing.parts import PartIndex
@@ -99,3 +100,13 @@ def count(
     return {
         name: PolicyCounts(applied.get(name, 0), audited.get(name, 0)) for name in {*applied, *audited} if name
     }
+
+
+def count_shared(running: Iterable[SharePod]) -> Mapping[Strategy, int]:
+    """By the strategy by which they were changed; a word that is none of ours was not written by us."""
+    found = dict.fromkeys(_SHARING, 0)
+    for pod in running:
+        word = pod.marks.get(names.OPTIMIZATION_STRATEGY, "")
+        if strategy.is_optimized(pod) and word in _SHARING:
+            found[Strategy(word)] += 1
+    return found

@@ -11,7 +11,7 @@ from fallow import names
 from fallow.decide import sharing
 from fallow.model.policies.sharing import SharingMode, SharingPolicy
 from fallow.model.seen import ABSENT, Input, Known, Unseen
-from fallow.model.sharing import PartNode, PolicyCounts
+from fallow.model.sharing import PartNode, PolicyCounts, SharePod
 
 
 def index(*nodes: PartNode) -> Input[sharing.PartIndex]:
@@ -79,3 +79,12 @@ def test_who_wrote_what_nobody_understands_is_told(
     labels: dict[str, str], marks: dict[str, str], reasons: list[str]
 ) -> None:
     assert [each.reason for each in sharing.find_pod_events(labels, marks)] == reasons
+
+
+def test_shared_pods_are_counted_by_our_own_words_alone() -> None:
+    def made(way: str, **more: str) -> SharePod:
+        marks = {names.OPTIMIZED: "true", names.OPTIMIZATION_STRATEGY: way, **more}
+        return scenes.pod(scenes.container(None), annotations=marks)
+
+    seen = [made("mig"), made("mig"), made("mps"), made("tenants-word"), scenes.pod()]
+    assert sharing.count_shared(seen) == {"mig": 2, "mps": 1, "timeslicing": 0}
