@@ -14,7 +14,7 @@ import yaml
 
 from docs import roles
 from fallow import names, settings
-from fallow.model import kinds, partition, pointers, record, stops
+from fallow.model import kinds, owner_use, partition, pointers, record, stops
 from fallow.settings.sharing import MIG_MAP, PLUGIN_MAP
 
 NAME = "gpu-pruner-bounds"
@@ -35,7 +35,10 @@ _NODE, _MAP = "/nodes", "/configmaps"
 _CONFIG = f"{names.GROUP}/{names.NODE_CONFIG_PLURAL}"
 _NODE_LABELS = (names.MIG_CONFIG, names.PLUGIN_CONFIG, names.CONSOLIDATION)
 _NODE_RECORDS = (names.REPARTITION, names.EMPTYING)
-_KEYS = {PLUGIN_MAP: f"k.startsWith('{partition.OURS}')", MIG_MAP: f"k == '{partition.MIG_KEY}'"}
+_KEYS = {
+    PLUGIN_MAP: f"k.startsWith('{partition.OURS}')", MIG_MAP: f"k == '{partition.MIG_KEY}'",
+    (roles.HOME, names.OWNER_USE): f"k == '{owner_use.KEY}'",
+}
 _KEPT_BY_SERVER = ("annotations", "generation", "managedFields", "resourceVersion")
 _OURS = f"k.startsWith('{names.GROUP}/') || k.startsWith('{names.ALIAS_GROUP}/') || k in variables.stops"
 
@@ -129,7 +132,7 @@ def _hook_rule() -> str:
 
 
 def _is_map() -> str:
-    """One of the two ConfigMaps that NVIDIA's programs read."""
+    """One of the ConfigMaps that NVIDIA's programs and our webhook read."""
     named = (f"(variables.place == '{place}' && dyn(object).metadata.name == '{name}')" for place, name in _KEYS)
     return f"({' || '.join(named)})"
 

@@ -148,6 +148,8 @@ def enforcing(about: str) -> str:
     papers = [
         _rule("", ["secrets"], ["create"], why="The webhook's certificate; `create` cannot be limited to a name."),
         _rule("", ["secrets"], ["get", "update"], only=[names.WEBHOOK_CERTIFICATE]),
+        _rule("", ["configmaps"], ["create"], why="What owners used of GPUs, for the webhook."),
+        _rule("", ["configmaps"], ["get", "patch"], only=[names.OWNER_USE]),
     ]
     return _file(about, [
         *_grant("gpu-pruner-enforce", rules), *_grant("gpu-pruner-certificate", papers, HOME),
@@ -166,7 +168,11 @@ def webhook(about: str) -> str:
         ),
         _rule("authorization.k8s.io", ["subjectaccessreviews"], ["create"], why="May they override?"),
     ]
-    return _file(about, [account, *_grant(names.WEBHOOK, rules, account=names.WEBHOOK)])
+    used = [_rule("", ["configmaps"], READ, only=[names.OWNER_USE], why="What owners used of GPUs, by the daemon.")]
+    return _file(about, [
+        account, *_grant(names.WEBHOOK, rules, account=names.WEBHOOK),
+        *_grant(names.WEBHOOK, used, HOME, account=names.WEBHOOK),
+    ])
 
 
 NODES = (

@@ -274,6 +274,7 @@ OPTIMIZATION_POLICY: Final = f"{GROUP}/policy"
 SHARE_PATH: Final = "/mutate-v1-pod"
 VISIBLE_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"
 
+OWNER_USE: Final = "fallow-owner-use"  # ConfigMap where we live: what the daemon tells the webhook
 SHARING_POLICY_KIND: Final = "GPUSharingPolicy"
 SHARING_POLICY_PLURAL: Final = "gpusharingpolicies"
 NODE_CONFIG_KIND: Final = "GPUNodeConfig"

@@ -141,6 +141,12 @@ METRICS: tuple[Metric, ...] = (
     _histogram("gpu_autoscaler_packing_bind_duration_seconds", "How long a binding took, with the API server's part."),
     _counter("gpu_autoscaler_repartitions_total", "Changes of a node's MIG, MPS or time-slicing that ended, by how.",
              ("outcome",)),
+    _gauge("gpu_autoscaler_capacity_gpus", "GPUs of nodes that pods can be placed on.", is_late=True),
+    _gauge("gpu_autoscaler_allocated_gpus", "Of those, what pods hold; shares count as what they are.", is_late=True),
+    _gauge("gpu_autoscaler_fragmentation_ratio", "Of what is free, what is of no use to what usually comes.",
+           is_late=True),
+    _gauge("gpu_autoscaler_fragmented_gpus", "What is free, by why it is or is not of use.", ("cause",)),
+    _gauge("gpu_autoscaler_shared_pods", "Running pods that were given a part of a GPU, by strategy.", ("strategy",)),
     # What GPUs cost, by the ledger. Whoever scrapes all replicas takes the leader's: `max`.
     *_money("gpu_autoscaler_total_cost", "What all GPUs have cost since the ledger began; it never falls."),
     *_money("gpu_autoscaler_hourly_cost_rate", "What all GPUs cost an hour now."),

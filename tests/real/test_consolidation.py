@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fallow import names
+from fallow import names, telemetry
 from fallow.act import emptying as acting
 from fallow.act import events
 from fallow.clients.kubernetes import api as kube
@@ -57,7 +57,7 @@ class Stage:
             nodes = emptied.NodeEyes(api, packing.why_fixed)
             yield consolidation.ConsolidationStory(
                 eyes=consolidation.ConsolidationEyes(nodes, look, look_who_is_kept),
-                hands=acting.Emptier(api, announcer),
+                hands=acting.Emptier(api, announcer), metrics=telemetry.Telemetry(),
                 terms=consolidation.ConsolidationTerms(
                     held=lambda now: "" if is_acting else "switched off", timeout=timeout
                 ),

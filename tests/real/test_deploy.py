@@ -381,7 +381,7 @@ def test_nothing_is_offered_to_the_outside(place):
     assert [port["port"] for port in service["spec"]["ports"]] == [8080]
     assert [port["containerPort"] for port in container["ports"]] == [8080]
     scrapers, replicas = network["spec"]["ingress"]
-    assert [port["port"] for rule in (scrapers, replicas) for port in rule["ports"]] == [8080, 8080]
+    assert [port["port"] for rule in (scrapers, replicas) for port in rule["ports"]] == [8080, 8080, 3002]
     assert replicas["from"] == [{"podSelector": network["spec"]["podSelector"]}], "nobody but ourselves"
     assert network["spec"]["policyTypes"] == ["Ingress", "Egress"]
     assert all(rule["ports"] for rule in network["spec"]["egress"]), "never any port"

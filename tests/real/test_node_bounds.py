@@ -100,20 +100,23 @@ async def test_nobody_is_evicted_from_a_protected_namespace(thief: test_bounds.T
         await thief.ask("POST", "/api/v1/namespaces/kube-system/pods/dns/eviction", eviction)
 
 
-async def test_of_nvidias_maps_only_its_own_keys_are_written(thief: test_bounds.Thief) -> None:
+async def test_of_the_maps_that_others_read_only_its_own_keys_are_written(thief: test_bounds.Thief) -> None:
     await thief.cluster.make_namespace(OPERATOR)
-    maps = f"/api/v1/namespaces/{OPERATOR}/configmaps"
-    with pytest.raises(clusters.Refused, match="gpu-pruner-bounds"):
-        await thief.ask("POST", maps, {"metadata": {"name": "another"}, "data": {"fallow-x": ""}})
-    for name, own, other in (
-        ("device-plugin-config", "fallow-x", "default"), ("fallow-mig-parted-config", "config.yaml", "other.yaml"),
+    home = f"{thief.cluster.namespace}-own"
+    for place, name, own, other in (
+        (OPERATOR, "device-plugin-config", "fallow-x", "default"),
+        (OPERATOR, "fallow-mig-parted-config", "config.yaml", "other.yaml"),
+        (home, names.OWNER_USE, "use.json", "other.json"),
     ):
+        maps = f"/api/v1/namespaces/{place}/configmaps"
+        with pytest.raises(clusters.Refused, match="gpu-pruner-bounds"):
+            await thief.ask("POST", maps, {"metadata": {"name": "another"}, "data": {own: ""}})
         with pytest.raises(clusters.Refused, match="other keys"):
             await thief.ask("POST", maps, {"metadata": {"name": name}, "data": {other: ""}})
         body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {own: "a"}}
         applied = "application/apply-patch+yaml"
         await thief.ask("PATCH", f"{maps}/{name}", body, applied, fieldManager="fallow", force="true")
-        made = await thief.cluster.get("v1", "ConfigMap", name, OPERATOR)
+        made = await thief.cluster.get("v1", "ConfigMap", name, place)
         await thief.send(made, {"data": {own: "b"}})
         assert "other keys" in await thief.is_refused(made, {"data": {other: "x"}})
         assert "but data" in await thief.is_refused(made, {"metadata": {"labels": {"x": "y"}}})

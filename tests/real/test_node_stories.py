@@ -148,6 +148,64 @@ async def test_killed_in_every_step_of_a_change_its_heir_comes_to_the_end(house:
     assert not await house.is_cordoned("gpu-1")
 
 
+# ---- policies --------------------------------------------------------------------------------------------------------
+
+
+async def test_the_status_of_a_policy_tells_whom_it_changed_and_whom_it_would_and_people_are_told_of_their_words(
+    house: House,
+) -> None:
+    await house.install()
+    mig = {"1g.10gb": 7}
+    await house.cluster.gpu_node("cut", gpus=0, product="NVIDIA-A100-SXM4-80GB", mig=mig)
+    await house.cluster.gpu_node("whole", gpus=8, product="NVIDIA-A100-SXM4-80GB")
+    for name, spec in (("small", {"strategy": "mig", "priority": 1}),
+                       ("odd", {"strategy": "timeslicing", "timeSlicingConfig": {"fairnessMode": "weighted"}})):
+        body = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": house.cluster.namespace}}, **spec}
+        await house.cluster.create({
+            "apiVersion": VERSION, "kind": "GPUSharingPolicy", "metadata": {"name": name}, "spec": body,
+        })
+    alias = names.SHARING_PROFILE.replace(names.GROUP, names.SEED_GROUP)
+    said = {names.SHARING_PROFILE: "1g.10gb", alias: "2g.20gb"}
+    await hold(house, "would", 1, {names.GPU_MEMORY_NEED: "8Gi", **said}, {names.WORKLOAD_TYPE: "gaming"})
+    await hold(house, "out", 1, {names.GPU_MEMORY_NEED: "8Gi", names.OPTIMIZE: "false"})
+    await hold(house, "did", 0, {names.OPTIMIZED: "true", names.OPTIMIZATION_POLICY: "small"})
+    daemon = await house.start()
+
+    async def are_counted() -> bool:
+        found = (await house.cluster.get(VERSION, "GPUSharingPolicy", "small")).get("status", {})
+        odd = await house.cluster.get(VERSION, "GPUSharingPolicy", "odd")
+        return (found.get("appliedPods"), found.get("auditedPods"), "status" in odd) == (1, 1, True)
+
+    await daemon.until(are_counted, timeout=60)
+    for name, expected in (
+        ("small", {"Ready": ("True", "Ready"), "Degraded": ("False", "AsAsked")}),
+        ("odd", {"Ready": ("False", "NoTargetNode"), "Degraded": ("True", "FairnessModeIgnored")}),
+    ):
+        found = (await house.cluster.get(VERSION, "GPUSharingPolicy", name))["status"]["conditions"]
+        assert {each["type"]: (each["status"], each["reason"]) for each in found} == expected
+
+    async def are_told() -> bool:
+        told = {each["reason"] for each in await house.cluster.events()}
+        return {"UnknownWorkloadType", "ConflictingAnnotation"} <= told
+
+    await daemon.until(are_told, timeout=60)
+
+
+async def hold(
+    house: House, name: str, gpus: int, marks: dict[str, str], labels: dict[str, str] | None = None
+) -> None:
+    made = clusters.pod_template(name, gpus)
+    made["spec"]["nodeName"] = "whole"
+    metadata = {**made["metadata"], "name": name, "annotations": marks}
+    metadata["labels"] = {**metadata.get("labels", {}), **(labels or {})}
+    pod = await house.cluster.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": made["spec"]})
+
+    async def runs() -> bool:
+        return bool((await house.cluster.refresh(pod))["status"].get("phase") == "Running")
+
+    await house.cluster.wait_until(runs)
+
+
 # ---- nodes that are emptied ------------------------------------------------------------------------------------------
 
 
@@ -218,5 +276,12 @@ async def test_without_leave_to_act_a_node_that_could_be_emptied_is_only_told(ho
             return "node-a could be emptied: 1 of its 4 GPUs are in use" in daemon.log
 
         await daemon.until(is_told, timeout=60)
+
+        async def are_counted() -> bool:
+            found = await daemon.metrics()
+            named = (f"gpu_autoscaler_{each}_gpus" for each in ("capacity", "allocated"))
+            return [found.get(each) for each in named] == [8.0, 4.0]
+
+        await daemon.until(are_counted)
         assert not await house.is_cordoned("node-a")
         assert await where(house, "moved") == ["node-a"]

@@ -245,6 +245,10 @@ async def test_time_slicing_adds_its_key_and_leaves_those_of_others(shop: Shop) 
     assert data["default"] == theirs["default"]
     assert (await shop.labels())[names.PLUGIN_CONFIG] == "fallow-timeslicing-4"
     assert (await shop.look())["status"]["allocatable"]["nvidia.com/gpu.shared"] == "32"
+    await shop.tick()
+    assert (await shop.status())["timeSlicingStatus"] == {
+        "enabled": True, "physicalGPUs": 8, "virtualGPUs": 32, "replicasPerGPU": 4,
+    }
 
 
 async def test_a_budget_of_no_disruption_ends_in_the_old_layout_with_nobody_lost(shop: Shop) -> None:

@@ -4,13 +4,16 @@ is touched, and whatever goes wrong the pod is made."""
 from __future__ import annotations
 
 import pathlib
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
 from fallow import names
+from fallow.model import owner_use
 from fallow.model.policies import budget_crd, sharing_crd
+from fallow.model.sharing import OwnerUse
 from tests.real import cluster as clusters
 from tests.real.test_webhook import Gate, pod
 
@@ -122,3 +125,36 @@ async def test_while_the_webhook_is_killed_pods_are_made_as_they_are(gate: Gate)
     await gate.cluster.wait_until(is_shared)
 
 
+async def test_who_never_named_its_memory_shares_by_what_the_daemon_measured_and_not_by_what_is_old(gate: Gate) -> None:
+    place = await gate.place("in")
+    await gate.cluster.make_namespace("our-own")
+    await cut_node(gate, {"1g.10gb": 3, "2g.20gb": 1})
+    await make_policy(gate)
+    owner = await gate.cluster.apply({
+        **clusters.replicated("apps/v1", "Deployment", "llm", 0, 1), "metadata": {"name": "llm", "namespace": place},
+    })
+    made = pod("llm-0")
+    made["metadata"]["ownerReferences"] = [{
+        "apiVersion": "apps/v1", "kind": "Deployment", "name": "llm", "uid": owner["metadata"]["uid"],
+        "controller": True,
+    }]
+    use = OwnerUse(coverage=0.9, peak_memory=6000, mean=0.2, p95=0.1)
+
+    async def tell(at: float) -> None:
+        data = {owner_use.KEY: owner_use.write({owner["metadata"]["uid"]: use}, at)}
+        await gate.cluster.apply({
+            "apiVersion": "v1", "kind": "ConfigMap", "data": data,
+            "metadata": {"name": names.OWNER_USE, "namespace": "our-own"},
+        })
+
+    async def is_shared() -> bool:
+        return MIG in asked(await create(gate, place, made, dryRun="All"))["limits"]
+
+    async def is_whole() -> bool:
+        return not await is_shared()
+
+    assert await is_whole()
+    await tell(time.time())
+    await gate.cluster.wait_until(is_shared, timeout=60)
+    await tell(time.time() - owner_use.OLDEST - 60)
+    await gate.cluster.wait_until(is_whole)

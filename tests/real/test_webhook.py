@@ -55,7 +55,7 @@ class Gate:
     async def start(self, *more: str) -> None:
         self.write_papers(self.papers)
         roles = yaml.safe_load_all((ROOT / "deploy/enforcement/20-webhook-role.yaml").read_text())
-        rules = next(each["rules"] for each in roles if each["kind"] == "ClusterRole")
+        rules = [rule for each in roles for rule in each.get("rules", ())]
         account = await self.cluster.service_account("webhook", rules)
         words = [
             str(product.BIN / "fallow"), "webhook", "--webhook-addr", f"127.0.0.1:{self.port}", "--webhook-cert-dir",

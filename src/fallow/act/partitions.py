@@ -13,12 +13,14 @@ from typing import Any
 import msgspec
 
 from fallow import names
+from fallow.act import share_statuses
 from fallow.act.events import Announcer
 from fallow.clients import errors
 from fallow.clients.kubernetes import api as kube
 from fallow.model import cluster, partition, units
 from fallow.model.partition import (
     EvictPod,
+    NodeSharing,
     NodeTurn,
     PartitionWrite,
     PatchNode,
@@ -42,6 +44,7 @@ class PartitionHands:
         self, api: kube.Api, announcer: Announcer, *, plugin_map: tuple[str, str], mig_map: tuple[str, str]
     ) -> None:
         self._api, self._announcer = api, announcer
+        self._statuses = share_statuses.ShareStatuses(api)
         self._maps = {WhichMap.plugin: plugin_map, WhichMap.mig: mig_map}
 
     async def do(self, write: PartitionWrite, now: Instant) -> bool:
@@ -127,22 +130,11 @@ class PartitionHands:
         ref = cluster.Ref("", kube.PODS.version, kube.PODS.kind, pod.namespace, pod.name, pod.uid)
         await self._announcer.announce_once(ref, reason, message, now, pod.uid)
 
-    async def report(self, config: NodeConfig, turn: NodeTurn, now: Instant) -> None:
+    async def report(
+        self, config: NodeConfig, turn: NodeTurn, sharing: NodeSharing | None, now: Instant
+    ) -> None:
         """Its status, where that says something else; a failure never fails the change."""
-        status = make_status(config, turn, now)
-        if _timeless(status) == _timeless(config.status):
-            return
-        body = {
-            "apiVersion": kube.NODE_CONFIGS.api_version, "kind": kube.NODE_CONFIGS.kind,
-            "metadata": {"name": config.name, "uid": config.uid}, "status": status,
-        }
-        try:
-            await self._api.apply(kube.NODE_CONFIGS, None, config.name, body, field_manager=names.FIELD_MANAGER,
-                                  force=True, subresource="status")
-        except (errors.NotFound, errors.Conflict):  # deleted, or deleted and made again
-            return
-        except errors.ClientError as problem:
-            log.warning("the status of %s %s cannot be written: %s", kube.NODE_CONFIGS.kind, config.name, problem)
+        await self._statuses.write(kube.NODE_CONFIGS, config, make_status(config, turn, sharing, now))
 
 
 def _decode(text: str) -> Any:
@@ -154,7 +146,10 @@ def _decode(text: str) -> Any:
         raise errors.BadAnswer(f"{partition.MIG_KEY} is no YAML, and is left as it is: {problem}") from None
 
 
-def make_status(config: NodeConfig, turn: NodeTurn, now: Instant) -> dict[str, Any]:
+def make_status(
+    config: NodeConfig, turn: NodeTurn, sharing: NodeSharing | None, now: Instant
+) -> dict[str, Any]:
+    """`sharing`: None where its node is not seen."""
     ready = "True" if turn.step is RepartitionStep.Ready else "False"
     said = {"Ready": (ready, str(turn.reason), turn.because)}
     before = turn.record.before if turn.record is not None else None
@@ -166,16 +161,24 @@ def make_status(config: NodeConfig, turn: NodeTurn, now: Instant) -> dict[str, A
         previous=None if before is None else nodeconfig_crd.PreviousStatus(
             mig_config=before.mig_config, device_plugin_config=before.device_plugin_config,
         ),
+        **({} if sharing is None else _tell_sharing(sharing)),
     )
-    status: dict[str, Any] = _without_none(msgspec.to_builtins(made))
+    status: dict[str, Any] = share_statuses.without_none(msgspec.to_builtins(made))
     return status
 
 
-def _without_none(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _without_none(member) for key, member in value.items() if member is not None}
-    return [_without_none(member) for member in value] if isinstance(value, list | tuple) else value
-
-
-def _timeless(status: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: _without_none(value) for key, value in status.items() if key != "lastUpdateTime"}
+def _tell_sharing(found: NodeSharing) -> dict[str, Any]:
+    mps, turns = found.way == "mps", found.way == "time-slicing"
+    return {
+        "mig_status": nodeconfig_crd.MigStatus(
+            enabled=bool(found.profiles), configured_profiles=tuple(found.profiles)[:32],
+            available_devices=sum(found.profiles.values()),
+        ),
+        "mps_status": nodeconfig_crd.MpsStatus(
+            enabled=mps, active_clients=found.holding if mps else None, max_clients=found.shares if mps else None,
+        ),
+        "time_slicing_status": nodeconfig_crd.SlicingStatus(
+            enabled=turns, physical_gpus=found.gpus, virtual_gpus=found.shares if turns else None,
+            replicas_per_gpu=found.replicas if turns else None,
+        ),
+    }

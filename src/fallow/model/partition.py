@@ -13,6 +13,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from fallow.model import units
+from fallow.model.sharing import NodeTaint, PartNode
 from fallow.model.units import Instant
 
 
@@ -142,6 +143,27 @@ class PartitionNode(msgspec.Struct, frozen=True, kw_only=True):
     pool: str = ""
     record: RepartitionRecord | None = None
     unreadable: str = ""
+    taints: tuple[NodeTaint, ...] = ()
+
+    @property
+    def parts(self) -> PartNode:
+        """As pods are seated there."""
+        return PartNode(
+            name=self.name, labels=self.labels, offers=self.offers, is_ready=self.is_ready,
+            is_cordoned=self.is_cordoned, taints=self.taints,
+        )
+
+
+class NodeSharing(msgspec.Struct, frozen=True, kw_only=True):
+    """How a node's GPUs are shared now, by what it advertises and is labelled. `way`: mps, time-slicing, or "".
+    `profiles`: MIG instances by profile. `holding`: pods with a share; None: they are not seen."""
+
+    way: str = ""
+    profiles: Mapping[str, int] = {}
+    shares: int = 0
+    gpus: int | None = None
+    replicas: int | None = None
+    holding: int | None = None
 
 
 # ---- what there is to write ------------------------------------------------------------------------------------------

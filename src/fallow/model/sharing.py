@@ -155,6 +155,22 @@ class GpuPart(msgspec.Struct, frozen=True):
     profile: str = ""
 
 
+class PolicyCounts(msgspec.Struct, frozen=True):
+    """Running pods that a policy changed, and that it would have."""
+
+    applied: int = 0
+    audited: int = 0
+
+
+class PolicyStanding(msgspec.Struct, frozen=True, kw_only=True):
+    """Conditions as status, reason and sentence. `counts`, `reverted`: None where nobody could count."""
+
+    ready: tuple[str, str, str]
+    degraded: tuple[str, str, str]
+    counts: PolicyCounts | None = None
+    reverted: int | None = None
+
+
 class KeptWhole(msgspec.Struct, frozen=True, kw_only=True):
     reason: ShareReason
     because: str

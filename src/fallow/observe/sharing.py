@@ -14,13 +14,14 @@ import msgspec
 from fallow import names
 from fallow.clients import errors
 from fallow.clients.kubernetes import api as kube
-from fallow.model import partition
+from fallow.model import owner_use, partition
+from fallow.model.owner_use import UseTable
 from fallow.model.partition import Documents, PartitionNode, RepartitionRecord
 from fallow.model.policies import nodeconfig_crd, sharing_crd
 from fallow.model.policies.sharing import NodeConfig, SharingPolicy
 from fallow.model.seen import ABSENT, Input, Known, Unseen
-from fallow.model.sharing import NodeTaint, PartNode
-from fallow.model.units import Seconds
+from fallow.model.sharing import NodeTaint, OwnerUse, PartNode
+from fallow.model.units import Instant, Seconds
 from fallow.observe.budgets import Watching
 from fallow.observe.cluster import objects, pods
 
@@ -85,6 +86,30 @@ def find_stale(watched: Iterable[Watching[Any]], monotonic: Seconds) -> str:
     return ""
 
 
+# ---- what owners used ------------------------------------------------------------------------------------------------
+
+
+class UseItem(msgspec.Struct, frozen=True):
+    metadata: _SharingMeta = _SharingMeta()
+    data: dict[str, str] | None = None
+
+
+def watch_owner_use(api: kube.Api, namespace: str) -> Watching[UseTable]:
+    """What the daemon that lives there tells of it."""
+    return Watching(api, kube.CONFIG_MAPS, UseItem, _see_use, only=(namespace, names.OWNER_USE))
+
+
+def _see_use(item: UseItem) -> UseTable:
+    return owner_use.read((item.data or {}).get(owner_use.KEY, ""))
+
+
+def find_use(seen: Input[tuple[UseTable, ...]], uid: str, now: Instant) -> Input[OwnerUse]:
+    """Of an owner, by its uid."""
+    if not isinstance(seen, Known):
+        return seen if isinstance(seen, Unseen) else Unseen("nobody tells what owners used")
+    return seen.value[0].find(uid, now)
+
+
 # ---- nodes -----------------------------------------------------------------------------------------------------------
 
 
@@ -122,8 +147,12 @@ def see_part_node(item: SharingNodeItem) -> PartNode:
     return PartNode(
         name=item.metadata.name, labels=item.metadata.labels or {}, offers=_read_offers(item.status.allocatable),
         is_ready=objects.is_ready(item.status), is_cordoned=item.spec.unschedulable,
-        taints=tuple(NodeTaint(each.key, each.value, each.effect) for each in item.spec.taints or ()),
+        taints=_see_taints(item),
     )
+
+
+def _see_taints(item: SharingNodeItem) -> tuple[NodeTaint, ...]:
+    return tuple(NodeTaint(each.key, each.value, each.effect) for each in item.spec.taints or ())
 
 
 def _read_offers(allocatable: Mapping[str, str] | None) -> dict[str, int]:
@@ -162,7 +191,7 @@ def see_partition_node(item: SharingNodeItem) -> PartitionNode:
         name=item.metadata.name, resource_version=item.metadata.resource_version, labels=labels,
         offers=_read_offers(item.status.allocatable), is_ready=objects.is_ready(item.status),
         is_cordoned=item.spec.unschedulable, record=record, unreadable=unreadable,
-        pool=next((labels[key] for key in POOL_LABELS if key in labels), ""),
+        pool=next((labels[key] for key in POOL_LABELS if key in labels), ""), taints=_see_taints(item),
     )
 
 

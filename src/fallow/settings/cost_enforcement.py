@@ -63,6 +63,7 @@ class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True):
     exempt: Pattern
     gpu_resources: frozenset[str]
     sharing: sharing.AdmissionSharing
+    own_namespace: str | None
     log_format: str
     kubeconfig: str | None
     context: str | None
@@ -89,6 +90,6 @@ def read_webhook(given: Mapping[str, Any], environ: Mapping[str, str]) -> Webhoo
         address=address or ("0.0.0.0", port), cert_dir=values["webhook_cert_dir"],
         exempt=read.regex(f"(?:{exempt.pattern})|{re.escape(own)}") if own else exempt,
         gpu_resources=frozenset(values["gpu_resource"]), sharing=sharing.read_admission(values),
-        log_format=values["log_format"],
+        own_namespace=own, log_format=values["log_format"],
         kubeconfig=values["kubeconfig"], context=values["context"],
     )

@@ -11,11 +11,13 @@ minutes: nobody waits for the answer.
 """
 
 import logging
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeVar
 
 import msgspec
 
+from fallow import telemetry
 from fallow.act.emptying import Emptier
 from fallow.clients import errors
 from fallow.decide import packing
@@ -59,8 +61,10 @@ class ConsolidationCycle(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConsolidationStory:
-    def __init__(self, *, eyes: ConsolidationEyes, hands: Emptier, terms: ConsolidationTerms) -> None:
-        self._eyes, self._hands, self._terms = eyes, hands, terms
+    def __init__(
+        self, *, eyes: ConsolidationEyes, hands: Emptier, terms: ConsolidationTerms, metrics: telemetry.Telemetry
+    ) -> None:
+        self._eyes, self._hands, self._terms, self._metrics = eyes, hands, terms, metrics
         self._last = ConsolidationCycle()
         self._said = self._failed = ""
 
@@ -75,6 +79,7 @@ class ConsolidationStory:
         seen, found = await self._plan(turn)
         done = await self._begin(seen, found, touched, turn)
         self._tell(found)
+        self._measure(seen, turn.now)
         return self._keep(plan=found, planned_at=turn.now, done=done)
 
     def _keep(
@@ -143,6 +148,16 @@ class ConsolidationStory:
         for each in touched:
             if turn.may_act() and each.began_at is not None and each.began_at <= turn.now - HOUR:
                 await self._hands.forget(each.name)
+
+    def _measure(self, seen: cluster.Capacity, now: Instant) -> None:
+        with stumbling():
+            room = packing.measure_room(seen, now)
+        self._metrics.set("gpu_autoscaler_capacity_gpus", room.gpus)
+        self._metrics.set("gpu_autoscaler_allocated_gpus", room.allocated_gpus)
+        unknown = room.fragmented is None  # and no 0
+        self._metrics.set("gpu_autoscaler_fragmentation_ratio", math.nan if unknown else room.fragmented or 0.0)
+        causes = {(str(cause),): free for cause, free in room.free_by_cause.items()}
+        self._metrics.replace("gpu_autoscaler_fragmented_gpus", causes)
 
     def _tell(self, found: packing.ConsolidationPlan) -> None:
         """A line when another node is chosen."""

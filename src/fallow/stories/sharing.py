@@ -1,7 +1,7 @@
 """The story of shared nodes: every half minute, what each GPUNodeConfig asks for and the next step on the way there.
 
-In: configs, nodes and pods as the cluster has them, two ConfigMaps. Out: a SharingCycle: a turn for every config. Pods
-that ask for a way of sharing that there is not are told in an Event: the webhook, which only reads, cannot.
+In: configs, nodes and pods as the cluster has them, two ConfigMaps. Out: a SharingCycle: a turn for every config. Who
+wrote on a pod what nobody understands is told in an Event: the webhook, which only reads, cannot.
 The record of a change stands on its node: a process that begins anew goes on from there.
 Invariant: nothing is done that was not planned from what is seen now, one write at a time while we lead; before labels
 change the server itself is asked once more who holds GPUs there.
@@ -18,7 +18,15 @@ from fallow.act.partitions import PartitionHands
 from fallow.clients import errors
 from fallow.decide import packing, sharing
 from fallow.model import cluster, gpus
-from fallow.model.partition import Documents, NodeTurn, PartitionNode, PartitionWrite, PatchNode, RepartitionStep
+from fallow.model.partition import (
+    Documents,
+    NodeSharing,
+    NodeTurn,
+    PartitionNode,
+    PartitionWrite,
+    PatchNode,
+    RepartitionStep,
+)
 from fallow.model.policies.sharing import NodeConfig
 from fallow.model.seen import Input, Known, Unseen
 from fallow.model.units import Instant, Seconds
@@ -27,6 +35,7 @@ from fallow.stories.turn import Turn, stumbling
 log = logging.getLogger("fallow")
 
 INTERVAL: Final[Seconds] = 30.0
+_MOST_TOLD: Final = 20  # Events of one turn: whoever writes nonsense on a thousand pods is told in time
 _LABELS: Final = frozenset({names.MIG_CONFIG, names.PLUGIN_CONFIG})
 
 
@@ -60,7 +69,7 @@ class SharingStory:
         self._sights, self._hands, self._metrics, self._most, self._held = sights, hands, metrics, most, held
         self._said: dict[str, str] = {}  # by config: what the log has
         self._failed = ""
-        self._warned: set[str] = set()  # uids of pods
+        self._warned: set[tuple[str, str]] = set()  # uids of pods, and what of
 
     async def tick(self, turn: Turn) -> SharingCycle:
         # 1. Look. 2. Plan.
@@ -74,7 +83,7 @@ class SharingStory:
             if not turn.may_act():
                 break
             if each.config in configs:
-                await self._hands.report(configs[each.config], each, turn.now)
+                await self._hands.report(configs[each.config], each, self._see(each.node), turn.now)
             await self._write(each, turn)
         # 5. Tell: people whose pods ask for what there is not; the log.
         await self._warn(turn)
@@ -99,6 +108,18 @@ class SharingStory:
             log.warning("how GPUs are shared is not seen: %s", because)
         self._failed = because
         return SharingCycle(failure=because)
+
+    def _see(self, name: str) -> NodeSharing | None:
+        """How the node's GPUs are shared now, for its config's status; None: it is not seen, or has none."""
+        nodes, pods = self._sights.nodes(), self._sights.pods()
+        node = next((each for each in (nodes.value if isinstance(nodes, Known) else ()) if each.name == name), None)
+        if node is None:
+            return None
+        holding = None if isinstance(pods, Unseen) else sum(
+            pod.node == name and not pod.has_ended and names.GPU_SHARED in pod.resources
+            for pod in (pods.value if isinstance(pods, Known) else ())
+        )
+        return sharing.see_node_sharing(node, holding)
 
     async def _write(self, of: NodeTurn, turn: Turn) -> None:
         for each in of.writes:
@@ -127,13 +148,15 @@ class SharingStory:
 
     async def _warn(self, turn: Turn) -> None:
         seen = self._sights.pods()
-        found = [(pod, event) for pod in (seen.value if isinstance(seen, Known) else ())
-                 if (event := sharing.find_mode_fault(pod.annotations)) is not None]
-        for pod, event in found:
-            if turn.may_act() and pod.uid not in self._warned:
+        found = {(pod.uid, event.reason): (pod, event) for pod in (seen.value if isinstance(seen, Known) else ())
+                 for event in sharing.find_pod_events(pod.labels, pod.annotations)}
+        sent = 0
+        for key, (pod, event) in found.items():
+            if turn.may_act() and key not in self._warned and sent < _MOST_TOLD:
+                sent += 1
                 await self._hands.tell_pod(pod, event.reason, event.message, turn.now)
-                self._warned.add(pod.uid)
-        self._warned &= {pod.uid for pod, _ in found}
+                self._warned.add(key)
+        self._warned &= found.keys()
 
     def _tell(self, turns: tuple[NodeTurn, ...]) -> None:
         """A line when something else is true than before."""

@@ -122,8 +122,8 @@ async def _make_stories(
     if ground.kept is not None and ground.needs_lease:  # who does not lead must not touch a node that another changes
         from fallow.wiring import consolidation, sharing  # a packing engine: others do without
 
-        later.sharing = sharing.make_parts(ground)
-        stories += [later.sharing.story, consolidation.make_story(ground)]
+        shared, later.beside = sharing.make_stories(ground)
+        stories += [*shared, consolidation.make_story(ground)]
     return [*stories, *(later.books.stories if later.books else ())]
 
 
@@ -141,8 +141,7 @@ async def _open_books(
 def _find_background(ground: Groundwork, later: grounds.Later) -> list[Coroutine[Any, Any, None]]:
     """What goes on beside the stories."""
     scraping = [ground.scraping.run(ground.clock)] if ground.scraping and ground.options.loop.daemon else []
-    further = [*(later.books.background if later.books else ()), *(later.sharing.background if later.sharing else ())]
-    return [*scraping, *(run() for run in further)]
+    return [*scraping, *(run() for run in (*(later.books.background if later.books else ()), *later.beside))]
 
 
 # ---- what they stand on ----------------------------------------------------------------------------------------------

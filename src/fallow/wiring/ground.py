@@ -7,8 +7,8 @@ there, and a line in daemon.py.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
@@ -31,7 +31,6 @@ from fallow.wiring import reach
 if TYPE_CHECKING:
     from fallow.stories.idle import IdleStory
     from fallow.wiring.books import BookParts
-    from fallow.wiring.sharing import SharingParts
 
 IDLE = "idle"  # the name of the story that others rest on
 Usage: TypeAlias = measured.PrometheusSource | source.ScrapeSource
@@ -44,7 +43,10 @@ class Later:
     story: IdleStory
     looping: loop.Loop
     books: BookParts | None = None
-    sharing: SharingParts | None = None
+    beside: list[Callable[[], Coroutine[Any, Any, None]]]  # what else goes on while the stories are told
+
+    def __init__(self) -> None:
+        self.beside = []
 
     def cycle(self) -> decision.Cycle | None:
         """The idle story's latest."""

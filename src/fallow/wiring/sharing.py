@@ -1,37 +1,131 @@
-"""For shared nodes: the story with its eyes and hands.
+"""For shared nodes and the policies of sharing: the stories with their eyes and hands.
 
-In: what the daemon has assembled. Out: a Story for the loop, and what must run beside it.
+In: what the daemon has assembled. Out: Stories for the loop, and what must run beside them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+import re
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from fallow import loop, telemetry
-from fallow.act import events, partitions
+from fallow.act import events, owner_uses, partitions, share_statuses
 from fallow.clients.kubernetes import api as kube
-from fallow.model import cluster, long_memory
-from fallow.model.seen import Input, Unseen, several
+from fallow.decide.sharing import PartIndex, ShareTerms
+from fallow.model import classes, cluster, long_memory
+from fallow.model.partition import PartitionNode
+from fallow.model.seen import Input, Known, Unseen, several
+from fallow.model.sharing import OwnerUse, TopOwner
 from fallow.model.units import Instant, Seconds
+from fallow.observe import share_pods
 from fallow.observe import sharing as watching
 from fallow.observe.cluster import pods
-from fallow.settings.sharing import PartitionSettings
+from fallow.observe.scrape import source
+from fallow.observe.usage import owning
+from fallow.settings import readers
+from fallow.settings.cost_enforcement import EXEMPT
+from fallow.settings.sharing import DEFAULT_SCHEDULER, PartitionSettings
+from fallow.stories import owner_use as measuring
+from fallow.stories import share_policies as reporting
 from fallow.stories import sharing as shared
 from fallow.wiring.ground import Groundwork
 
-SHARING = "sharing"  # the name of the story
+SHARING, POLICIES, OWNER_USE = "sharing", "share-policies", "owner-use"  # the names of the stories
 
 
 class SharingParts(msgspec.Struct, frozen=True):
+    """`nodes`: as the story sees them."""
+
     story: loop.Story
+    nodes: Callable[[], Input[tuple[PartitionNode, ...]]]
     background: tuple[Callable[[], Coroutine[Any, Any, None]], ...]
 
 
+def make_stories(ground: Groundwork) -> tuple[list[loop.Story], list[Callable[[], Coroutine[Any, Any, None]]]]:
+    """The daemon's, and what must run beside them. No less often than it looks for idle GPUs."""
+    made, policies = make_parts(ground), watching.watch_policies(ground.api)
+    used = _make_owner_use(ground, lambda: isinstance(policies.seen, Known))
+    story = reporting.SharePoliciesStory(
+        sights=reporting.PolicySights(
+            policies=lambda: watching.rank(policies.seen), nodes=lambda: _index(made.nodes()),
+            namespaces=lambda: ground.seen.namespaces, owners=lambda: _find_owners(ground),
+            use=used.find, running=lambda: share_pods.list_running(ground.api),
+        ),
+        statuses=share_statuses.ShareStatuses(ground.api), terms=_make_terms(ground),
+        metrics=ground.metrics,
+    )
+    reported = loop.Story(
+        name=POLICIES, interval=min(reporting.INTERVAL, ground.options.loop.interval), budget=reporting.INTERVAL,
+        tick=story.tick, look=story.look, fail=story.fail, is_vital=False,
+    )
+    measured = loop.Story(
+        name=OWNER_USE, interval=min(measuring.INTERVAL, ground.options.loop.interval), budget=measuring.BUDGET,
+        tick=used.tick, look=used.look, fail=used.fail, is_vital=False,
+    )
+    return [made.story, measured, reported], [*made.background, policies.run]
+
+
+def _make_owner_use(ground: Groundwork, is_wanted: Callable[[], bool]) -> measuring.OwnerUseStory:
+    options = ground.options
+    asked = None if isinstance(ground.usage, source.ScrapeSource) else ground.usage.prometheus
+    honors = options.prometheus is not None and options.prometheus.honor_labels
+    words = owning.UseWords(
+        *(("pod", "namespace") if honors else ("exported_pod", "exported_namespace")),
+        exporters=None if options.trust_metrics else options.exporter_namespaces.pattern,
+    )
+    # Where labels are as the exporter wrote them nothing tells which exporter that was.
+    is_blind = asked is None or (honors and not options.trust_metrics)
+
+    async def measure(pods: Sequence[owning.OwnedPod], now: Instant) -> Mapping[str, OwnerUse]:
+        assert asked is not None
+        return await owning.read(asked, pods, words, now)
+
+    return measuring.OwnerUseStory(
+        is_wanted=is_wanted, pods=lambda: _find_owned(ground), measure=None if is_blind else measure,
+        tell=owner_uses.UseTeller(ground.api, ground.namespace).tell,
+    )
+
+
+def _find_owned(ground: Groundwork) -> list[owning.OwnedPod]:
+    owners = _find_owners(ground)
+    return [
+        owning.OwnedPod(pod.namespace, pod.name, owners[pod.uid].uid, pod.created_at)
+        for pod in ground.seen.pods if pod.uid in owners
+    ]
+
+
+def _make_terms(ground: Groundwork) -> ShareTerms:
+    """As the webhook has them where its flags are not given. What it may rewrite does not matter here: whoever is still
+    whole is one that the policy would have changed."""
+    return ShareTerms(
+        exempt=readers.regex(f"(?:{EXEMPT})|{re.escape(ground.namespace)}"), rewrites=True,
+        schedulers=frozenset({DEFAULT_SCHEDULER}), patterns=classes.Patterns(),
+    )
+
+
+def _index(seen: Input[tuple[PartitionNode, ...]]) -> Input[PartIndex]:
+    if not isinstance(seen, Known):
+        return seen
+    parts = watching.keep_parts(several(tuple(each.parts for each in seen.value)))
+    return Known(PartIndex(parts.value)) if isinstance(parts, Known) else parts
+
+
+def _find_owners(ground: Groundwork) -> dict[str, TopOwner]:
+    """By the uid of the pod."""
+    everybody = ground.seen.pods
+    return {
+        everybody[place].uid: TopOwner(
+            group=each.ref.group, kind=each.ref.kind, name=each.ref.name, uid=each.ref.uid, labels=each.labels,
+            annotations=each.annotations,
+        )
+        for each in ground.seen.workloads({}) if each.ref.kind != kube.PODS.kind for place in each.pods
+    }
+
+
 def make_parts(ground: Groundwork) -> SharingParts:
-    """The daemon's. No less often than it looks for idle GPUs."""
     return make_story(
         ground.options.sharing, api=ground.api, reader=ground.seen.reader, announcer=ground.hands.announcer,
         metrics=ground.metrics, find_pods=lambda: _find_pods(ground),
@@ -79,5 +173,5 @@ def make_story(
             name=SHARING, interval=interval, budget=shared.INTERVAL, tick=story.tick, look=story.look,
             fail=story.fail, is_vital=False,
         ),
-        (configs.run, nodes.run),
+        lambda: nodes.seen, (configs.run, nodes.run),
     )

@@ -7,11 +7,13 @@ Invariant: the cluster is not touched; who waits is placed one after the other, 
 
 import msgspec
 
-from fallow.decide.packing import fragments, packer, prices
+from fallow.decide.packing import fragments, live, packer, prices
 from fallow.decide.packing.live import LiveCluster
 from fallow.decide.packing.lp import Unsolved
 from fallow.decide.packing.packer import PackingPolicy
 from fallow.decide.packing.room import GPU, PackingPod, Room
+from fallow.model import cluster
+from fallow.model.units import Instant
 
 
 class WaitingPod(msgspec.Struct, frozen=True):
@@ -33,11 +35,30 @@ class ClusterStanding(msgspec.Struct, frozen=True, kw_only=True):
     waiting: tuple[WaitingPod, ...]
 
 
-def stand(live: LiveCluster, policy: PackingPolicy) -> ClusterStanding:
-    room = live.room.copy()
-    tables = fragments.make_tables(room.nodes, live.sample)
+class ClusterRoom(msgspec.Struct, frozen=True, kw_only=True):
+    """Without what takes long to find out. `fragmented`: 0 to 1 of what is free; None as above."""
+
+    gpus: int
+    allocated_gpus: float
+    fragmented: float | None
+    free_by_cause: dict[fragments.Cause, float]
+
+
+def measure(seen: cluster.Capacity, now: Instant) -> ClusterRoom:
+    found = live.settle(seen, now)
+    room, tables = found.room, fragments.make_tables(found.room.nodes, found.sample)
+    share = tables.find_share(room) if tables else None
+    return ClusterRoom(
+        gpus=room.nodes.capacity // GPU, allocated_gpus=room.allocated / GPU,
+        fragmented=None if share is None else share / 100, free_by_cause=fragments.split_by_cause(room, found.sample),
+    )
+
+
+def stand(found: LiveCluster, policy: PackingPolicy) -> ClusterStanding:
+    room = found.room.copy()
+    tables = fragments.make_tables(room.nodes, found.sample)
     bound, unknown = None, ""
-    everybody = [*(each.pod for each in live.running), *live.waiting]
+    everybody = [*(each.pod for each in found.running), *found.waiting]
     try:
         bound = round(prices.find_bound(room.nodes, everybody), 2)
     except Unsolved as reason:
@@ -45,16 +66,16 @@ def stand(live: LiveCluster, policy: PackingPolicy) -> ClusterStanding:
     return ClusterStanding(
         gpus=room.nodes.capacity // GPU, allocated_gpus=room.allocated / GPU,
         fragmented=tables.find_share(room) if tables else None,
-        free_by_cause=fragments.split_by_cause(room, live.sample), bound=bound, bound_unknown=unknown,
+        free_by_cause=fragments.split_by_cause(room, found.sample), bound=bound, bound_unknown=unknown,
         waiting=(
-            *(WaitingPod(name, None, why=why) for name, why in live.unclear),
-            *[_let_in(room, pod, policy, live) for pod in live.waiting],
+            *(WaitingPod(name, None, why=why) for name, why in found.unclear),
+            *[_let_in(room, pod, policy, found) for pod in found.waiting],
         ),
     )
 
 
-def _let_in(room: Room, pod: PackingPod, policy: PackingPolicy, live: LiveCluster) -> WaitingPod:
-    placement = packer.place(room, pod, policy, live.order)
+def _let_in(room: Room, pod: PackingPod, policy: PackingPolicy, found: LiveCluster) -> WaitingPod:
+    placement = packer.place(room, pod, policy, found.order)
     if placement is None:
         return WaitingPod(pod.name, None, why=str(packer.refuse(room.nodes, pod)))
     room.add(pod, placement)

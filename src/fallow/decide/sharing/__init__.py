@@ -1,20 +1,32 @@
 """Who shares a GPU with whom, and how a node is cut for it. This page is the one entrance.
 
 Read in this order: `needs` (how much of a GPU), `parts` (what nodes offer), `strategy` (the ladder of verdicts),
-`mutate` (what of a pod is changed); then `layouts` (what a node config asks for), `steps` (a change that runs),
-`repartition` (which change begins).
+`mutate` (what of a pod is changed), `standing` (what came of a policy); then `layouts` (what a node config asks for),
+`steps` (a change that runs), `repartition` (which change begins).
 Pure: no clock, no files, no logging.
 """
 
 from fallow.decide.sharing.layouts import JudgeLayout, find_offers
+from fallow.decide.sharing.layouts import see_sharing as see_node_sharing
 from fallow.decide.sharing.mutate import change
 from fallow.decide.sharing.needs import ShareNeeds, advise_clients, advise_replicas
 from fallow.decide.sharing.parts import PartIndex
 from fallow.decide.sharing.repartition import plan as plan_nodes
+from fallow.decide.sharing.standing import count as count_pods
+from fallow.decide.sharing.standing import count_shared
+from fallow.decide.sharing.standing import stand as stand_policy
 from fallow.decide.sharing.steps import PartitionSights
-from fallow.decide.sharing.strategy import ShareAround, ShareTerms, find_mode_fault, judge, leave_alone, needs_owner
+from fallow.decide.sharing.strategy import (
+    ShareAround,
+    ShareTerms,
+    find_pod_events,
+    judge,
+    leave_alone,
+    needs_owner,
+)
 
 __all__ = [
     "JudgeLayout", "PartIndex", "PartitionSights", "ShareAround", "ShareNeeds", "ShareTerms", "advise_clients",
-    "advise_replicas", "change", "find_mode_fault", "find_offers", "judge", "leave_alone", "needs_owner", "plan_nodes",
+    "advise_replicas", "change", "count_pods", "count_shared", "find_offers", "find_pod_events", "judge",
+    "leave_alone", "needs_owner", "plan_nodes", "see_node_sharing", "stand_policy",
 ]

@@ -15,9 +15,10 @@ import msgspec
 
 from fallow import names
 from fallow.model import gpus, partition
-from fallow.model.partition import NodeLayout, PartitionNode, RepartitionReason, WhichMap, WriteKey
+from fallow.model.partition import NodeLayout, NodeSharing, PartitionNode, RepartitionReason, WhichMap, WriteKey
 from fallow.model.policies.sharing import NodeConfig
 
+_TURNS: Final = "time-slicing"
 _EXCLUSIVE: Final = f"{partition.OURS}exclusive"
 JudgeLayout: TypeAlias = Callable[[Sequence[str], gpus.Model], str]  # why it is illegal; "" = it is not
 
@@ -51,6 +52,23 @@ def see(node: PartitionNode) -> NodeLayout:
     """As it is now."""
     return NodeLayout(
         node.labels.get(names.MIG_CONFIG), node.labels.get(names.PLUGIN_CONFIG), find_offers(node.offers)
+    )
+
+
+def see_sharing(node: PartitionNode, holding: int | None) -> NodeSharing:
+    """`holding`: pods with a share of one of its GPUs."""
+    shares = node.offers.get(names.GPU_SHARED, 0)
+    way = node.labels.get(names.GPU_SHARING, "")
+    if shares and way in ("", "none"):  # NVIDIA's feature discovery is late, or not there: our key's name tells
+        way = "mps" if (node.labels.get(names.PLUGIN_CONFIG) or "").startswith(f"{partition.OURS}mps") else _TURNS
+    count = _count_gpus(node)
+    return NodeSharing(
+        way=way if shares else "", shares=shares, gpus=count, holding=holding,
+        replicas=shares // count if shares and count else None,
+        profiles={
+            name.removeprefix(names.MIG_PREFIX): many for name, many in find_offers(node.offers).items()
+            if name.startswith(names.MIG_PREFIX)
+        },
     )
 
 

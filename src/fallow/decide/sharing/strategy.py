@@ -40,6 +40,10 @@ _ASKING: Final = frozenset(
     key.replace(names.GROUP, group, 1) for group in (names.GROUP, names.SEED_GROUP)
     for key in (names.SHARING_MODE, names.SHARING, names.MPS_ENABLED, *names.TIMESLICING)
 )
+_READ: Final = (
+    names.OPTIMIZE, names.SHARING, names.SHARING_MODE, names.SHARING_PROFILE, names.MPS_ENABLED, *names.TIMESLICING,
+    names.GPU_MEMORY_NEED, names.GPU_COMPUTE_NEED,
+)
 _BUSY: Final = 0.5  # a batch that keeps its GPU as busy has it for itself
 _FIRST: Final = {WorkClass.inference: Strategy.mig, WorkClass.notebook: Strategy.timeslicing,
                  WorkClass.batch: Strategy.timeslicing}
@@ -132,6 +136,11 @@ def is_optimized(pod: SharePod) -> bool:
     if pod.marks.get(names.OPTIMIZED) != "true":
         return False
     return count_gpus(pod) == 0 or names.GPU_SHARING in (pod.node_selector or {})
+
+
+def find_policy_name(pod: SharePod) -> str:
+    """Of the policy by which we changed it; "": the pod itself asked for it."""
+    return pod.marks.get(names.OPTIMIZATION_POLICY, "")
 
 
 def _find_others(pod: SharePod) -> Iterator[tuple[ShareReason, str]]:
@@ -261,6 +270,14 @@ def find_mode_fault(marks: Mapping[str, str]) -> PodEvent | None:
         return None
     said = f"{names.SHARING_MODE}: {mode[:40]!r} is none of {', '.join(_ANNOTATED)}; the pod keeps its whole GPU"
     return PodEvent(names.Event.INVALID_SHARING_MODE, said)
+
+
+def find_pod_events(labels: Mapping[str, str], marks: Mapping[str, str]) -> tuple[PodEvent, ...]:
+    """What its people should be told of what they wrote on a pod: the webhook, which only reads, cannot."""
+    fault = find_mode_fault(marks)
+    conflicts = (event for key in _READ for event in classes.read_key(marks, key)[1])
+    spoken = classes.classify(WorkFacts(said=(labels, marks))).events
+    return _once((*((fault,) if fault else ()), *conflicts, *spoken))
 
 
 def _read_seed_marks(marks: Mapping[str, str]) -> Strategy | None:

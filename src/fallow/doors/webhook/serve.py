@@ -1,9 +1,9 @@
 """The webhook's process: what it follows, its certificate, and the listener.
 
-In: WebhookSettings. Out: an exit code. It follows budgets, GPUSharingPolicies, namespaces and nodes with rights to read
-only, and needs no ledger: the status of a budget says whether it restricts, and since when that was known. The
-certificate is read from files (a mounted Secret) and read again when they change; connections that come then see the
-new one.
+In: WebhookSettings. Out: an exit code. It follows budgets, GPUSharingPolicies, namespaces, nodes and what the daemon
+tells of owners, with rights to read only, and needs no ledger: the status of a budget says whether it restricts, and
+since when that was known. The certificate is read from files (a mounted Secret) and read again when they change;
+connections that come then see the new one.
 Invariant: it is ready when it has a certificate and has seen budgets and namespaces once; whatever it does not see
 later it admits.
 """
@@ -122,7 +122,9 @@ async def run(options: WebhookSettings) -> int:
         eyes = _make_eyes(api, known, places, owners, claimed.ClaimReader(api))
         judge = judging.Judge(eyes, exempt=options.exempt, gpu_resources=options.gpu_resources, clock=time.time)
         policies, nodes = observed.watch_policies(api), observed.watch_part_nodes(api)
-        sharer = sharing.ShareJudge(_make_share_eyes(policies, nodes, places, owners), _make_terms(options), time.time)
+        used = observed.watch_owner_use(api, options.own_namespace or access.namespace or "default")
+        share_eyes = _make_share_eyes(policies, nodes, places, owners, used)
+        sharer = sharing.ShareJudge(share_eyes, _make_terms(options), time.time)
         made = app.App(judge, sharer, metrics, lambda: _why_not_ready(certificate, known, places))
         server = WebhookServer(made, certificate)
         listener = listen.open_listener(options.address, "--webhook-addr")
@@ -130,7 +132,7 @@ async def run(options: WebhookSettings) -> int:
             asyncio.get_running_loop().add_signal_handler(number, server.stop)
         log.info("listening on %s:%d", *options.address)
         background = [asyncio.create_task(each) for each in (
-            known.run(), places.run(), policies.run(), nodes.run(), certificate.keep_fresh(),
+            known.run(), places.run(), policies.run(), nodes.run(), used.run(), certificate.keep_fresh(),
         )]
         try:
             with contextlib.closing(listener):
@@ -152,13 +154,13 @@ def _make_terms(options: WebhookSettings) -> ShareTerms:
 
 def _make_share_eyes(
     policies: budgets.Watching[Any], nodes: budgets.Watching[Any], places: budgets.Watching[Any],
-    owners: budgets.TopOwners,
+    owners: budgets.TopOwners, used: budgets.Watching[Any],
 ) -> sharing.ShareEyes:
     named = budgets.Places(places)
     ranked, cut = MadeOf(observed.rank), MadeOf(_make_index)
     return sharing.ShareEyes(
         policies=lambda: ranked.of(policies.seen), nodes=lambda: cut.of(nodes.seen), namespaces=lambda: named.register,
-        top=owners.read_top, use=lambda uid: Unseen("what owners used is not told to the webhook yet"),
+        top=owners.read_top, use=lambda uid: observed.find_use(used.seen, uid, time.time()),
         stale=lambda: observed.find_stale((policies, nodes, places), time.monotonic()),
     )
 

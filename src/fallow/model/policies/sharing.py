@@ -7,6 +7,7 @@ Invariant: one that is wrong in any way says so in `invalid`, and then changes n
 
 from collections.abc import Mapping
 from enum import StrEnum
+from typing import Any
 
 import msgspec
 
@@ -68,6 +69,7 @@ class SharingPolicy(msgspec.Struct, frozen=True, kw_only=True):
     guard: HurtGuard = HurtGuard()
     invalid: tuple[str, ...] = ()
     reverts_too_often: bool = False  # by our own status: it acts as audit
+    status: Mapping[str, Any] = {}  # as we wrote it last
 
     @property
     def rank(self) -> tuple[int, Instant, str]:
@@ -98,4 +100,4 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     is_going: bool = False  # somebody deletes it
     has_finalizer: bool = False
     invalid: tuple[str, ...] = ()
-    status: Mapping[str, object] = {}  # as we wrote it last
+    status: Mapping[str, Any] = {}  # as we wrote it last

@@ -128,6 +128,7 @@ def parse(obj: Mapping[str, Any]) -> sharing.SharingPolicy:
         max_clients=mps.max_clients, active_threads=mps.default_active_threads, memory_limit=mps.memory_limit_mb,
         replicas=turns.replicas_per_gpu, slice_ms=turns.slice_ms, fairness=turns.fairness_mode,
         guard=_guard(spec.guard), invalid=tuple(map(str, written.faults)), reverts_too_often=_reverts(obj),
+        status=found if isinstance(found := obj.get("status"), Mapping) else {},
     )
 
 

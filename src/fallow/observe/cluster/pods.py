@@ -29,6 +29,7 @@ _HEEDED = frozenset({
     names.DOWNSCALER_EXCLUDE, names.DOWNSCALER_EXCLUDE_UNTIL, names.KARPENTER_DO_NOT_DISRUPT, names.WORKLOAD_TYPE_ALIAS,
     *names.GPU_FRACTIONS, names.GPU_FRACTION_DEVICES, names.HAMI_ALLOCATED,
 })
+_OURS = (*objects.OURS, f"{names.SEED_GROUP}/")
 _MIG = names.MIG_PREFIX
 # One that is still to be made from its template, or a request that cannot be read: no such claim is ever seen.
 _UNKNOWN_CLAIM = ""
@@ -323,7 +324,7 @@ def _find(conditions: list[objects.ObjectCondition] | None, type_: str) -> objec
 
 
 def _heeded(annotations: Mapping[str, str]) -> dict[str, str]:
-    return {key: value for key, value in annotations.items() if key in _HEEDED or key.startswith(objects.OURS)}
+    return {key: value for key, value in annotations.items() if key in _HEEDED or key.startswith(_OURS)}
 
 
 def as_link(pod: cluster.Pod) -> objects.Seen:
