@@ -43,7 +43,8 @@ class AttributionAsk(msgspec.Struct, frozen=True, kw_only=True):
 class CostBooks(msgspec.Struct, frozen=True, kw_only=True):
     """`max_age`: of a price, before it is stale. `invested`: what we cost a month beside our pods. `attributions`: what
     somebody asked for by a CostAttribution. `budgets`: the CostBudgets of the cluster, with our last status on them.
-    `energy`: what a kWh is worth; sums are asked for here, so that it is in all of them or in none."""
+    `saved_until`: up to when what was saved is worked out; None: not since we started. `energy`: what a kWh is worth;
+    sums are asked for here, so that it is in all of them or in none."""
 
     ledger: Ledger
     max_age: Seconds = 90 * units.DAY
@@ -51,6 +52,7 @@ class CostBooks(msgspec.Struct, frozen=True, kw_only=True):
     attributions: Callable[[], Sequence[AttributionAsk]] = tuple
     budgets: Callable[[], Sequence[CostBudget]] = tuple
     energy: EnergyTerms = EnergyTerms()
+    saved_until: Callable[[], Instant | None] = lambda: None
 
     async def sums(self, asked: CostQuery) -> Sequence[CostSum]:
         return self.energy.charge(await self.ledger.sums(asked))
