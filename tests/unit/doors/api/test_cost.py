@@ -210,7 +210,7 @@ async def test_a_report_is_filtered_grouped_and_compared():
         red = await client.get(f"/api/v1/cost/report?window={WINDOW}&namespace=red")
         label = await client.get(f'/api/v1/cost/report?window={WINDOW}&filter=label[app]:"x"&by=team')
     assert [row["key"] for row in page["rows"]] == ["red/A100-40GB", "__other__/__other__"]
-    assert (page["before"], page["total"]) == (0.0, TOTAL)
+    assert (page["before"], page["total"]) == (None, TOTAL)  # no books were kept then
     assert (red["total"], red["platform"]["cost"], label["total"]) == (163.85, 0.0, 163.85)
 
 
@@ -310,6 +310,15 @@ async def test_what_was_given_back_is_the_same_figure_on_the_first_page_in_the_d
     assert line["realisedGpuHours"] == digest["takenGpuHours"] == 7.0
     assert costs["saved"] == digest["cost"] == 2.0
     assert report["held"]["heldIdle"] == idle["cost"] == 65.54
+
+
+@pytest.mark.parametrize(("days", "before"), [(1, None), (2, TOTAL)], ids=["books-began-then", "books-are-older"])
+async def test_a_time_before_the_books_is_compared_with_nothing(days, before):
+    some = [one for back in range(days) for one in cost_scenes.example(YESTERDAY - back * DAY)]
+    async with costing(some) as client:
+        page = await client.get(f"/api/v1/cost/report?window={WINDOW}&compare=true")
+    assert page["before"] == before
+    assert {row["change"] for row in page["rows"]} == {None if before is None else 0.0}
 
 
 async def test_what_is_not_worked_out_yet_is_not_zero():
