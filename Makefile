@@ -34,7 +34,7 @@ $(VENV)/.ready: $(VENV)/.runs
 $(PAGES): $(UI)
 	@if ! command -v npm >/dev/null; then echo "npm is not here: the dashboard is not built. Install Node.js 20.19 or newer and run: make ui"; \
 	elif ! (cd ui && { cmp -s package-lock.json node_modules/.built-with || npm ci --no-audit --no-fund --silent; } \
-		&& npm run --silent build && cp package-lock.json node_modules/.built-with); then echo "the dashboard could not be built; to see why: make ui"; fi
+		&& npm run --silent build >/dev/null && cp package-lock.json node_modules/.built-with); then echo "the dashboard could not be built; to see why: make ui"; fi
 
 ui: ## Build the dashboard into the package, with its types checked
 	cd ui && npm ci --no-audit --no-fund --silent && npm run --silent check && npm run --silent build

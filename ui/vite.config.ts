@@ -11,6 +11,7 @@ export default defineConfig({
     target: "es2022",
     reportCompressedSize: false,
     rolldownOptions: {
+      checks: { pluginTimings: false }, // on a busy machine it tells every newcomer how to profile our build
       output: {
         codeSplitting: {
           includeDependenciesRecursively: false,

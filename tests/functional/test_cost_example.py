@@ -27,7 +27,7 @@ from tests import ROOT
 from tests.unit.account.paper import DAY0, Scene, held_rows
 
 HOUR = 3600
-COLUMNS = ("hours", "cost", "used", "allocated, unused", "held idle", "use unknown", "unallocated")
+COLUMNS = ("hours", "cost", "used", "held, not used", "held idle", "cannot tell", "nobody held it")
 
 
 def read_table() -> dict[str, dict[str, Fraction]]:
@@ -94,10 +94,10 @@ def measure(scene: Scene, **of: object) -> dict[str, Fraction]:
     paper, used = scene.paper, scene.paper.used(**of)
     return {
         "hours": paper.hours(**of), "cost": paper.cost(**of), "used": used,
-        "allocated, unused": paper.cost(**of, state=SpendState.used) - used,
+        "held, not used": paper.cost(**of, state=SpendState.used) - used,
         "held idle": paper.cost(**of, state=SpendState.held_idle),
-        "use unknown": paper.cost(**of, state=SpendState.use_unknown),
-        "unallocated": paper.cost(**of, state=SpendState.unallocated),
+        "cannot tell": paper.cost(**of, state=SpendState.use_unknown),
+        "nobody held it": paper.cost(**of, state=SpendState.unallocated),
     }
 
 
@@ -128,7 +128,7 @@ def test_a_row_of_the_table(day, row, of, hours):
     found = between(day, *hours)
     said = read_table()[row]
     if "state" in of:
-        assert found.paper.cost(**of) == said["cost"] == said["unallocated"]
+        assert found.paper.cost(**of) == said["cost"] == said["nobody held it"]
         assert found.paper.hours(**of) == said["hours"]
     else:
         assert measure(found, **of) == said
@@ -184,10 +184,10 @@ async def ask(kept: Ledger, of: dict[str, str], hours: tuple[int, int]) -> dict[
     used, spent = parts.get(SpendState.used, Amounts()), sums[0].total
     return {
         "hours": Fraction(spent.gpu_micro_seconds, HOUR * WHOLE), "cost": money(spent.cost),
-        "used": money(used.use_cost), "allocated, unused": money(used.cost - used.use_cost),
+        "used": money(used.use_cost), "held, not used": money(used.cost - used.use_cost),
         **{name: money(parts.get(state, Amounts()).cost) for name, state in (
-            ("held idle", SpendState.held_idle), ("use unknown", SpendState.use_unknown),
-            ("unallocated", SpendState.unallocated),
+            ("held idle", SpendState.held_idle), ("cannot tell", SpendState.use_unknown),
+            ("nobody held it", SpendState.unallocated),
         )},
     }
 

@@ -144,6 +144,10 @@ async def test_who_keeps_and_pauses_sees_it_at_once_and_by_the_daemons_word(
         listed = await ada.type("acks")
         assert listed.out.splitlines()[0] == f"As the daemon in {stage.namespace} sees it now (--look looks for itself)"
         assert "a long job" in listed.out
+        why = await ada.type("why", "Deployment/quiet")  # judged by what stands on it now, measured an hour's cycle ago
+        assert "Acknowledged: acknowledged by user:" in " ".join(why.out.split()), why.out
+        assert "Deployment/asleep in" in (rests := (await ada.type("why", "Deployment/asleep")).out)
+        assert "back with" in rests, rests
         elsewhere = await ada.type("acks", "-n", "kube-system")  # which this daemon does not watch
         assert f"cannot tell: it watches only {stage.namespace}" in elsewhere.out
         events = await ada.type("history", "--look")

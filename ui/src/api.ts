@@ -398,6 +398,7 @@ export type DigestCounts = {
 export type DigestSavings = {
   mode: "acting" | "dry-run";
   gpuHours: number | null;
+  until: string | null;
   takenGpuHours: number | null;
   cost: number | null;
   unpricedGpuHours: number | null;
@@ -496,9 +497,10 @@ export type GapTold = {
   to: string;
   because: string;
 };
-/** `source`: as of the savings: the books where they are kept. */
+/** `source`: as of the savings: the books where they are kept. `until`: what is later is not in it. */
 export type GivenBack = {
   gpuHours: number | null;
+  until: string | null;
   takenGpuHours: number | null;
   source: "audit" | "books";
 };
@@ -934,13 +936,14 @@ export type SavingLine = {
   realisedGpuHours: number;
   method: string;
 };
-/** `source`: the books where they are kept, as on the page of costs; else the audit, which knows of what was taken only the least. `since`: nothing is known of the time before. */
+/** `source`: the books where they are kept, as on the page of costs; else the audit, which knows of what was taken only the least. `since`: nothing is known of the time before; `until`: what is later is not in it, None where that is not known. */
 export type Savings = {
   days: SavedDay[];
   gpuHours: number;
   mode: "acting" | "dry-run";
   source: "audit" | "books";
   since: string | null;
+  until: string | null;
 };
 export type SeedCluster = {
   name: string;

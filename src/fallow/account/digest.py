@@ -135,7 +135,7 @@ def _save(spans: Collection[savings.PauseSpan], asked: DigestAsk) -> DigestSavin
     priced = [one.per_hour * one.hours(begin, end) for one in spans if one.per_hour is not None]
     return DigestSavings(
         mode="dry-run" if asked.is_dry else "acting", gpu_hours=savings.hours_between(spans, begin, end),
-        taken_gpu_hours=None,
+        taken_gpu_hours=None, until=units.rfc3339(end),
         cost=round(sum(priced), 2) if priced else None,
         unpriced_gpu_hours=savings.hours_between((one for one in spans if one.per_hour is None), begin, end),
         pauses=len(spans), wrong=sum(one.is_wrong for one in spans) if asked.is_dry else None,
@@ -144,12 +144,15 @@ def _save(spans: Collection[savings.PauseSpan], asked: DigestAsk) -> DigestSavin
 
 def _save_booked(spans: Collection[savings.PauseSpan], asked: DigestAsk, booked: BookedDays) -> DigestSavings:
     """Money is what was taken: the rest is capacity, and no money."""
-    back, is_dry = booked.back, asked.is_dry
+    back, is_dry = booked.back or held_idle.BackHours(), asked.is_dry
     given, paid = (back.dry, back.dry) if is_dry else (back.given, back.taken)
     return DigestSavings(
-        mode="dry-run" if is_dry else "acting", gpu_hours=round(given.hours, 2), cost=paid.known_cost,
-        taken_gpu_hours=None if is_dry else round(back.taken.hours, 2), unpriced_gpu_hours=round(paid.unpriced, 2),
-        pauses=len(spans), wrong=sum(one.is_wrong for one in spans) if is_dry else None,
+        mode="dry-run" if is_dry else "acting", cost=paid.known_cost,
+        gpu_hours=None if booked.back is None else round(given.hours, 2),
+        until=None if booked.until is None else units.rfc3339(booked.until),
+        taken_gpu_hours=None if is_dry or booked.back is None else round(back.taken.hours, 2),
+        unpriced_gpu_hours=round(paid.unpriced, 2), pauses=len(spans),
+        wrong=sum(one.is_wrong for one in spans) if is_dry else None,
     )
 
 

@@ -60,23 +60,30 @@ class BackHours(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BookedDays(msgspec.Struct, frozen=True, kw_only=True):
-    """What the books have of some days."""
+    """What the books have of some days. `back` None: what was given back is not worked out yet; `until`: up to when it
+    is, None where that was before we started."""
 
     currency: str
     idle: tuple[HeldHours, ...]
-    back: BackHours
+    back: BackHours | None
+    until: Instant | None
 
 
 # ---- from the books --------------------------------------------------------------------------------------------------
 
 
-async def read_booked(ledger: Ledger, read: Sums, currency: str, since: Instant, until: Instant) -> BookedDays:
+async def read_booked(
+    ledger: Ledger, read: Sums, currency: str, since: Instant, until: Instant, saved_until: Instant | None
+) -> BookedDays:
     """`read`: sums of the ledger, with whatever else is counted as cost. Raises errors.ClientError."""
     begin, end = int(since), int(until)
     sums = await read(CostQuery(begin=begin, end=end, by=_WORKLOAD))
     acked = await ledger.read_acked(begin, end)
     rows = await ledger.read_savings(begin // cost.DAY * cost.DAY, end)
-    return BookedDays(currency=currency, idle=find_idle(sums, acked, begin, end), back=add_given_back(rows))
+    return BookedDays(
+        currency=currency, idle=find_idle(sums, acked, begin, end), back=find_given_back(rows, saved_until),
+        until=saved_until,
+    )
 
 
 def find_idle(
@@ -109,6 +116,11 @@ def _of_interval(one: Interval, begin: cost.Second, end: cost.Second) -> PricedH
     hours = one.slice.share * max(0, min(one.t1, end) - max(one.t0, begin)) / cost.GPU_HOUR
     booked = one.cost(begin, end)
     return PricedHours(hours=hours, unpriced=hours if booked is None else 0.0, cost=(booked or 0) / cost.UNIT)
+
+
+def find_given_back(rows: Sequence[BookedSaving], saved_until: Instant | None) -> BackHours | None:
+    """None: there is nothing because nobody has worked it out yet, which is not nothing."""
+    return None if not rows and saved_until is None else add_given_back(rows)
 
 
 def add_given_back(rows: Iterable[BookedSaving]) -> BackHours:

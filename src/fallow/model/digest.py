@@ -55,7 +55,8 @@ class DigestSavings(DigestPart, frozen=True, kw_only=True):
     money."""
 
     mode: Literal["acting", "dry-run"]
-    gpu_hours: float | None  # None: what rests now could not be seen
+    gpu_hours: float | None  # None: what rests now could not be seen, or is not worked out yet
+    until: str | None  # what is later is not in it; None: not known
     taken_gpu_hours: float | None
     cost: float | None  # of the hours whose price is known; None: of none is
     unpriced_gpu_hours: float | None

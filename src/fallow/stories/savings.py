@@ -45,7 +45,8 @@ class SavingsTurn(msgspec.Struct, frozen=True):
 
 
 class SavingsStory:
-    """`is_dry`: nothing is paused, and what would be saved is told apart, too."""
+    """`is_dry`: nothing is paused, and what would be saved is told apart, too. `worked_out`: up to when it stands in
+    the ledger; None: not since we started."""
 
     def __init__(
         self, *, kept: audit.Audit, latest: Callable[[], decision.Cycle | None], books: SavingBooks,
@@ -53,6 +54,7 @@ class SavingsStory:
     ) -> None:
         self._kept, self._latest, self._books = kept, latest, books
         self._retention, self._is_dry = retention, is_dry
+        self.worked_out: Instant | None = None
 
     async def tick(self, turn: Turn) -> SavingsTurn:
         # 1. Look: which pauses reach into yesterday or today; 2. plan: what each of them saved.
@@ -62,6 +64,7 @@ class SavingsStory:
             for batch in found:
                 await self._books.write(batch)
             await self._books.forget(self._retention, turn.now)
+            self.worked_out = turn.now
         # 5. Tell.
         return SavingsTurn(turn.now, sum(len(batch.savings) for batch in found))
 

@@ -62,7 +62,8 @@ _LEAST_SCRAPE: Final[Seconds] = 15.0  # metrics of money are read no more often 
 
 
 class BookParts(msgspec.Struct, frozen=True, kw_only=True):
-    """`attributions`, `budgets`: as the cluster has them. `sums`: of the ledger, as budgets count."""
+    """`attributions`, `budgets`: as the cluster has them. `sums`: of the ledger, as budgets count. `saved_until`: up to
+    when what was saved is worked out; None: not since we started."""
 
     ledger: Ledger
     sums: story_of_budgets.Sums
@@ -72,6 +73,7 @@ class BookParts(msgspec.Struct, frozen=True, kw_only=True):
     attributions: Callable[[], Input[tuple[CostAttribution, ...]]]
     budgets: Callable[[], Input[tuple[CostBudget, ...]]]
     acks: AckCosts
+    saved_until: Callable[[], Instant | None]
 
 
 async def make_parts(ground: Groundwork, kept: audit.Audit, stack: contextlib.AsyncExitStack) -> BookParts:
@@ -90,11 +92,13 @@ async def make_parts(ground: Groundwork, kept: audit.Audit, stack: contextlib.As
     )
     labels = LabelKeys({*whose.DIMS.values(), *options.cost_store.labels}, budgeted)
     books = _make_books(ground, writer, billing, acks, labels)
+    saved = _make_savings(ground, kept, writer, billing)
     return BookParts(
+        saved_until=lambda: saved.worked_out,
         ledger=opened, sums=spent.sums, billing=billing, acks=acks, background=budgeted.background,
         attributions=budgeted.attributions, budgets=budgeted.budgets,
         stories=(
-            _handing_on(priced, billing), books, _make_savings(ground, kept, writer, billing),
+            _handing_on(priced, billing), books, _tell_savings(saved),
             _make_commitments(ground, writer, billing), budgeted.story,
         ),
     )
@@ -290,14 +294,17 @@ def _make_books(
 
 def _make_savings(
     ground: Groundwork, kept: audit.Audit, writer: LedgerWriter, billing: NodeBilling
-) -> loop.Story:
-    story = story_of_savings.SavingsStory(
+) -> story_of_savings.SavingsStory:
+    return story_of_savings.SavingsStory(
         kept=kept, latest=ground.latest, retention=ground.options.cost_store.retention,
         is_dry=not ground.options.mandate.acting,
         books=story_of_savings.SavingBooks(
             ledger=writer.ledger, write=writer.write_batch, forget=writer.forget, on_demand=billing.find_on_demand
         ),
     )
+
+
+def _tell_savings(story: story_of_savings.SavingsStory) -> loop.Story:
     return loop.Story(
         name=SAVINGS, interval=story_of_savings.INTERVAL, budget=story_of_savings.BUDGET, tick=story.tick,
         look=story.look, fail=story.fail, is_vital=False,

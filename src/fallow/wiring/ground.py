@@ -57,7 +57,8 @@ class Later:
         """What the books have of some days; None where none are kept."""
         if self.books is None:
             return None
-        return await held_idle.read_booked(self.books.ledger, self.books.sums, currency, since, until)
+        books = self.books
+        return await held_idle.read_booked(books.ledger, books.sums, currency, since, until, books.saved_until())
 
     def find_kept_for(self, ref: cluster.Ref) -> float | None:
         """What the last acknowledgement of a workload has cost; None where nobody booked any."""

@@ -85,7 +85,7 @@ async def test_where_books_are_kept_a_digest_has_their_figures(kept, is_dry):
     )
     asked = msgspec.structs.replace(ASK, is_dry=is_dry)
     async with cost_scenes.opened(booked, prices=(), savings=saved, currency="EUR") as ledger:
-        days = await held_idle.read_booked(ledger, ledger.sums, "EUR", ASK.since, ASK.until)
+        days = await held_idle.read_booked(ledger, ledger.sums, "EUR", ASK.since, ASK.until, NOW)
         report = await ledger.sums(CostQuery(begin=int(ASK.since), end=int(ASK.until)))
     made = await digest.make(kept, latest, asked, days)
     places = {each.name: (each.gpu_hours, each.kept_gpu_hours, each.cost, each.unpriced_gpu_hours)
@@ -97,8 +97,17 @@ async def test_where_books_are_kept_a_digest_has_their_figures(kept, is_dry):
     assert (back.gpu_hours, back.taken_gpu_hours, back.cost) == ((9.0, None, 18.0) if is_dry else (8.0, 5.0, 10.0))
     text = digesting.write_text(made)
     assert "5.0 GPU-hours held idle (8.00 EUR, 1.0 GPU-hours have no price)" in text
-    said = "9.0 GPU-hours would have been" if is_dry else "5.0 GPU-hours of these were taken by others, saved 10.00 EUR"
+    taken = "(worked out until 12:00 UTC); 5.0 GPU-hours of these were taken by others, saved 10.00 EUR"
+    said = "9.0 GPU-hours would have been" if is_dry else taken
     assert (said in text, "no books are kept" in text) == (True, False), text
+
+
+async def test_what_is_not_worked_out_yet_is_said_so(kept):
+    async with cost_scenes.opened([]) as ledger:
+        days = await held_idle.read_booked(ledger, ledger.sums, "EUR", ASK.since, ASK.until, None)
+    made = await digest.make(kept, None, ASK, days)
+    assert made.savings.gpu_hours is None
+    assert "Given back\n  not worked out yet: that is done every hour" in digesting.write_text(made)
 
 
 async def test_where_no_books_are_kept_a_digest_says_so_and_from_when_idle_counts(kept):

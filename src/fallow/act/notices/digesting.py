@@ -15,6 +15,7 @@ Section = tuple[str, list[str]]  # a heading and what stands below it
 _MOST_ACKS = 10
 _LONGEST_LINE = 500  # characters
 _NO_BOOKS = "no books are kept: idle counts from the verdict on, at list prices"
+_NOT_YET = "not worked out yet: that is done every hour"
 _UNSEEN = "not known: the cluster could not be seen when this was made"
 
 
@@ -89,14 +90,15 @@ def _tell_counts(made: Digest) -> Iterator[str]:
 def _tell_savings(made: Digest) -> str:
     saved = made.savings
     if saved.gpu_hours is None:
-        return _UNSEEN
+        return _UNSEEN if made.source == "audit" else _NOT_YET
     given, pauses = _hours(saved.gpu_hours), many(saved.pauses, "pause")
     if saved.mode == "dry-run":
         wrong = f"; {saved.wrong} of them would have been mistakes" if saved.wrong else ""
         return f"{given} would have been, by {pauses}{_tell_worth(made, 'worth')}{wrong}"
     if saved.taken_gpu_hours is None:
         return f"{given} by {pauses}{_tell_worth(made, 'worth')}"
-    taken = f"; {_hours(saved.taken_gpu_hours)} of these were taken by others"
+    known = "" if saved.until is None else f" (worked out until {saved.until[11:16]} UTC)"
+    taken = f"{known}; {_hours(saved.taken_gpu_hours)} of these were taken by others"
     return f"{given} by {pauses}{taken}{_tell_worth(made, 'saved') if saved.taken_gpu_hours else ''}"
 
 

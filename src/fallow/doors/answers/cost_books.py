@@ -43,7 +43,8 @@ class AttributionAsk(msgspec.Struct, frozen=True, kw_only=True):
 class CostBooks(msgspec.Struct, frozen=True, kw_only=True):
     """`max_age`: of a price, before it is stale. `invested`: what we cost a month beside our pods. `attributions`: what
     somebody asked for by a CostAttribution. `budgets`: the CostBudgets of the cluster, with our last status on them.
-    `energy`: what a kWh is worth; sums are asked for here, so that it is in all of them or in none."""
+    `saved_until`: up to when what was saved is worked out; None: not since we started. `energy`: what a kWh is worth;
+    sums are asked for here, so that it is in all of them or in none."""
 
     ledger: Ledger
     max_age: Seconds = 90 * units.DAY
@@ -51,6 +52,7 @@ class CostBooks(msgspec.Struct, frozen=True, kw_only=True):
     attributions: Callable[[], Sequence[AttributionAsk]] = tuple
     budgets: Callable[[], Sequence[CostBudget]] = tuple
     energy: EnergyTerms = EnergyTerms()
+    saved_until: Callable[[], Instant | None] = lambda: None
 
     async def sums(self, asked: CostQuery) -> Sequence[CostSum]:
         return self.energy.charge(await self.ledger.sums(asked))
@@ -73,16 +75,22 @@ class SpendAsk(msgspec.Struct, frozen=True, kw_only=True):
 
 async def read_report(books: CostBooks, asked: SpendAsk) -> telling.CostReportPage:
     ledger, span = books.ledger, asked.span
-    meta, sums, stale = await asyncio.gather(
-        ledger.read_meta(), books.sums(_query(asked, span)), _find_stale(books, span)
+    meta, began, sums, stale = await asyncio.gather(
+        ledger.read_meta(), ledger.read_began(), books.sums(_query(asked, span)), _find_stale(books, span)
     )
-    before = await books.sums(_query(asked, span.before)) if asked.compares else []
+    compares = asked.compares and _covers(began, span.before)
+    before = await books.sums(_query(asked, span.before)) if compares else []
     wanted = ReportAsk(
         by=asked.by, begin=span.begin, end=span.end, currency=meta.currency, basis=asked.basis, most=asked.most,
         energy=books.energy,
     )
-    total = sum(one.total.cost for one in before) if asked.compares else None
+    total = sum(one.total.cost for one in before) if compares else None
     return telling.show_report(reports.make_report(sums, wanted, before), meta.seen_until, stale, total)
+
+
+def _covers(began: Second | None, span: TimeSpan) -> bool:
+    """Were books kept all that time? Else nobody knows what it cost, and nothing is compared with it."""
+    return began is not None and began <= span.begin
 
 
 def _query(asked: SpendAsk, span: TimeSpan, step: CostStep | None = None) -> CostQuery:
@@ -144,8 +152,8 @@ async def read_summary(books: CostBooks, now: Instant, zone: str = "UTC") -> tel
     ledger = books.ledger
     today, month = (windows.read_window(word, now, zone) for word in ("today", "month"))
     week = windows.read_window("7d", now)
-    meta, opened, savings, acks, prices = await asyncio.gather(
-        ledger.read_meta(), ledger.read_open(), read_savings(books, month), read_acks(books, now),
+    meta, began, opened, savings, acks, prices = await asyncio.gather(
+        ledger.read_meta(), ledger.read_began(), ledger.read_open(), read_savings(books, month), read_acks(books, now),
         read_prices(books, now),
     )
     of_month, of_today, of_week, of_before = await asyncio.gather(*(
@@ -159,7 +167,8 @@ async def read_summary(books: CostBooks, now: Instant, zone: str = "UTC") -> tel
         currency=meta.currency, per_hour=telling.money(sum(one.slice.rate_nano or 0 for one in opened)),
         unpriced_gpus=sum(one.gpus for one in prices.unpriced), today=telling.money(_total(of_today)),
         month_to_date=telling.money(spent), projected=None if projected is None else telling.money(projected),
-        week=_tell_week(of_week, _total(of_before)), saved_this_month=savings.saved,
+        week=_tell_week(of_week, _total(of_before) if _covers(began, week.before) else 0),
+        saved_this_month=savings.saved,
         freed_gpu_hours_this_month=savings.freed_gpu_hours, open_acks=len(kept),
         open_acks_cost=round(sum(one.cost for one in kept), 2),
         stale_prices=sum(one.is_stale and one.is_used for one in prices.items), trouble=ledger.trouble or None,

@@ -51,9 +51,10 @@ class PausedSums(answers.Shape, frozen=True, kw_only=True):
 
 
 class GivenBack(answers.Shape, frozen=True, kw_only=True):
-    """`source`: as of the savings: the books where they are kept."""
+    """`source`: as of the savings: the books where they are kept. `until`: what is later is not in it."""
 
-    gpu_hours: float | None  # None: what happened cannot be read
+    gpu_hours: float | None  # None: what happened cannot be read, or is not worked out yet
+    until: str | None
     taken_gpu_hours: float | None
     source: Literal["books", "audit"]
 

@@ -189,13 +189,15 @@ class SavedDay(answers.Shape, frozen=True, kw_only=True):
 
 class SavingsPage(answers.Shape, frozen=True, kw_only=True):
     """`source`: the books where they are kept, as on the page of costs; else the audit, which knows of what was taken
-    only the least. `since`: nothing is known of the time before."""
+    only the least. `since`: nothing is known of the time before; `until`: what is later is not in it, None where that
+    is not known."""
 
     days: tuple[SavedDay, ...]
     gpu_hours: float
     mode: Literal["acting", "dry-run"]
     source: Literal["books", "audit"]
     since: str | None
+    until: str | None
 
 
 def taken_between(
@@ -217,7 +219,7 @@ def taken_between(
 class DayHours(NamedTuple):
     """GPU-hours of one day, or of what is over of it."""
 
-    given: float
+    given: float | None
     taken: float | None
 
 
@@ -228,9 +230,13 @@ def count_day(
     return DayHours(savings.hours_between(spans, begin, end), taken_between(spans, levels, begin, end))
 
 
-def read_day(rows: Iterable[BookedSaving], begin: Instant, *, is_dry: bool) -> DayHours:
-    """By the books, which have a row for each UTC day."""
-    back = held_idle.add_given_back(row for row in rows if begin <= row.at < begin + DAY)
+def read_day(
+    rows: Iterable[BookedSaving], begin: Instant, *, is_dry: bool, until: Instant | None
+) -> DayHours:
+    """By the books, which have a row for each UTC day. `until`: up to when that is worked out."""
+    back = held_idle.find_given_back([row for row in rows if begin <= row.at < begin + DAY], until)
+    if back is None:
+        return DayHours(None, None)
     if is_dry:
         return DayHours(round(back.dry.hours, 2), None)
     return DayHours(round(back.given.hours, 2), round(back.taken.hours, 2))
@@ -244,7 +250,7 @@ def find_days(days: int, now: Instant) -> list[Instant]:
 
 def show_savings(
     hours: Mapping[Instant, DayHours], regretted: Iterable[Instant], *, is_dry: bool,
-    source: Literal["books", "audit"], since: Instant | None,
+    source: Literal["books", "audit"], since: Instant | None, until: Instant | None,
 ) -> SavingsPage:
     """`regretted`: when a pause was undone at once; of a dry run, when one would have been."""
     regrets = Counter(at // DAY * DAY for at in regretted)
@@ -257,7 +263,7 @@ def show_savings(
     )
     return SavingsPage(
         days=shown, gpu_hours=round(sum(day.gpu_hours or 0.0 for day in shown), 2), source=source,
-        mode="dry-run" if is_dry else "acting", since=None if since is None else units.rfc3339(since),
+        mode="dry-run" if is_dry else "acting", since=answers.instant(since), until=answers.instant(until),
     )
 
 

@@ -279,8 +279,10 @@ def listed(rows: Iterable[ApiRow], *, everything: bool, sort: str = "cost") -> l
     return sorted(shown, key=lambda row: (*_group(row), IDLE_SORTS[sort](row), row.namespace, row.name, row.kind))
 
 
-def _group(row: ApiRow) -> tuple[bool, bool, int]:
-    return row.verdict != "idle", not row.idle_instances, naming.ORDER.index(Verdict(row.verdict))
+def _group(row: ApiRow) -> tuple[bool, bool, bool, int]:
+    """What stands paused and has not let go yet is behind what is only idle."""
+    order = naming.ORDER.index(Verdict(row.verdict))
+    return row.rest is not None, row.verdict != "idle", not row.idle_instances, order
 
 
 _LAST: Final = "9999"

@@ -291,8 +291,13 @@ def _find_top(view: rows.Selection, seen: cluster.Snapshot, book: price_book.Mod
         ranked = telling.rank_cost(telling.make_bill(one, book).per_hour, quiet, one.idle)
         return one.finding.verdict is not decision.Verdict.idle, ranked, str(one.finding.workload.ref)
 
-    idle = sorted((one for one in view.workloads if one.finding.idle_since is not None and one.idle), key=rank)
+    idle = sorted(filter(_wastes, view.workloads), key=rank)
     return [telling.line(telling.make_row(one, seen, view.at, book=book)) for one in idle[:TOP]]
+
+
+def _wastes(one: rows.WorkloadCount) -> bool:
+    """What stands paused is letting go."""
+    return bool(one.idle) and one.finding.idle_since is not None and marks.paused_at(one.finding.workload) is None
 
 
 def _share(view: rows.Selection) -> list[NamespaceShare]:

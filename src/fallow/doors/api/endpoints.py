@@ -11,6 +11,7 @@ from typing import Final, Literal
 from fallow import __version__, names, verbs
 from fallow.account import audit, digest, held_idle, node_hours, savings
 from fallow.clients import errors
+from fallow.doors import answers
 from fallow.doors.answers import explaining, field, overview, past, policies, seed, standing, suspects
 from fallow.doors.answers import rows as telling
 from fallow.doors.answers import status as statuses
@@ -79,20 +80,26 @@ async def _give_back_today(ask: ReadAsk) -> overview.GivenBack:
         day = None if ask.editions.kept is None else (await _count_back(ask, today))[today[0]]
     except errors.ClientError:
         day = None
-    if day is None:
-        return overview.GivenBack(gpu_hours=None, taken_gpu_hours=None, source=source)
-    return overview.GivenBack(gpu_hours=day.given, taken_gpu_hours=day.taken, source=source)
+    given, taken = day or (None, None)
+    until = answers.instant(_find_until(ask))
+    return overview.GivenBack(gpu_hours=given, taken_gpu_hours=taken, source=source, until=until)
 
 
 def _find_source(ask: ReadAsk) -> Literal["books", "audit"]:
     return "audit" if ask.editions.books is None else "books"
 
 
+def _find_until(ask: ReadAsk) -> Instant | None:
+    """What was given back later is not in the figures."""
+    return ask.now if ask.editions.books is None else ask.editions.books.saved_until()
+
+
 async def _count_back(ask: ReadAsk, days: Sequence[Instant]) -> dict[Instant, past.DayHours]:
     """What was given back on each of these days, by the books where they are kept."""
     if ask.editions.books is not None:
         rows = await ask.editions.books.ledger.read_savings(int(days[0]), int(ask.now) + 1)
-        return {day: past.read_day(rows, day, is_dry=not ask.editions.options.mandate.acting) for day in days}
+        is_dry, until = not ask.editions.options.mandate.acting, _find_until(ask)
+        return {day: past.read_day(rows, day, is_dry=is_dry, until=until) for day in days}
     spans = await _read_spans(ask, days[0])
     levels = await ask.kept.levels(days[0]) if len(days) <= _COUNTED_DAYS else ()
     return {day: past.count_day(spans, levels, day, min(day + DAY, ask.now)) for day in days}
@@ -215,7 +222,7 @@ async def show_savings(ask: ReadAsk) -> past.SavingsPage:
     return past.show_savings(
         await _count_back(ask, days), await _find_regrets(ask, days[0]), source=_find_source(ask),
         is_dry=not ask.editions.options.mandate.acting,
-        since=await ask.kept.read_began() if books is None else await books.ledger.read_began(),
+        until=_find_until(ask), since=await ask.kept.read_began() if books is None else await books.ledger.read_began(),
     )
 
 
@@ -239,7 +246,9 @@ async def _read_booked(ask: ReadAsk, asked: digest.DigestAsk) -> held_idle.Booke
     books = ask.editions.books
     if books is None:
         return None
-    return await held_idle.read_booked(books.ledger, books.sums, ask.editions.currency, asked.since, asked.until)
+    return await held_idle.read_booked(
+        books.ledger, books.sums, ask.editions.currency, asked.since, asked.until, books.saved_until()
+    )
 
 
 async def show_regrets(ask: ReadAsk) -> past.RegretsPage:

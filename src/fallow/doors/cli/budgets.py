@@ -7,7 +7,7 @@ wrongly. No ledger is asked: the status of a budget says it, and since when.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any, TypeVar
 
@@ -60,11 +60,21 @@ def _list(given: dict[str, Any]) -> None:
     if not rows:
         show.sentence("there are no CostBudgets")
         return
-    columns = ["NAME", "AMOUNT", "SPENT", "USED %", "STATUS", "PROJECTED", "ENFORCING", "ENDS", "AS OF"]
+    columns = ["NAME", "AMOUNT", "SPENT", "USED %", "STATUS", "PROJECTED", "ENFORCING", "ENDS"]
     show.table(columns, [_cells(row) for row in rows])
+    for sentence in _tell_ages(rows):
+        show.sentence(sentence)
     for row in rows:
         for problem in (*row.problems, *(["its status is old: is a daemon running?"] if row.is_stale else [])):
             show.sentence(f"{row.name}: {problem}")
+
+
+def _tell_ages(rows: Sequence[answers.BudgetRow]) -> list[str]:
+    """One line where they are all of the same minute, as they mostly are."""
+    known = [(row.name, "never looked at" if row.updated is None else f"as of {show.minute(row.updated)} UTC")
+             for row in rows]
+    ages = {age for _, age in known}
+    return [*ages] if len(ages) == 1 else [f"{name}: {age}" for name, age in known]
 
 
 async def _read_all(api: kube.Api) -> tuple[CostBudget, ...]:
@@ -83,8 +93,7 @@ def _row(of: CostBudget, now: float) -> answers.BudgetRow:
 def _cells(row: answers.BudgetRow) -> list[Any]:
     used = "" if row.used_percent is None else f"{row.used_percent:.1f}"
     enforcing = f"yes, {row.mode}" if row.enforcing else "no"
-    ends, as_of = (row.period_end or "")[:10], "never" if row.updated is None else show.minute(row.updated)
-    cells = (row.name, row.amount, row.spent, used, row.level, row.projected, enforcing, ends, as_of)
+    cells = (row.name, row.amount, row.spent, used, row.level, row.projected, enforcing, (row.period_end or "")[:10])
     return ["" if cell is None else cell for cell in cells]
 
 

@@ -202,7 +202,7 @@ def draw_idle(
 def _idle_cells(row: telling.ApiRow) -> tuple[Any, ...]:
     line = telling.line(row)
     held = f"{row.idle_instances} of {row.held}" if row.is_partly_idle else str(row.held)
-    verdict = answers.PAUSED if row.rest is not None and not row.held else row.verdict
+    verdict = answers.PAUSED if row.rest is not None else row.verdict
     return (
         row.namespace, f"{row.kind}/{row.name}", held, name_models(row.models), verdict, _quiet(line),
         *((_dollars(line.cost), _so_far(line)) if row.idle_instances else ("", "")), answers.next_step(line),

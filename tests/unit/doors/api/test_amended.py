@@ -189,7 +189,7 @@ def test_of_a_day_before_anything_was_written_down_nothing_is_known_and_that_is_
     since: float | None, known: list[bool]
 ) -> None:
     hours = {day: past.DayHours(0.0, 0.0) for day in past.find_days(3, NOW)}
-    page = past.show_savings(hours, (), is_dry=False, source="books", since=since)
+    page = past.show_savings(hours, (), is_dry=False, source="books", since=since, until=NOW)
     assert [day.gpu_hours for day in page.days] == [0.0 if each else None for each in known]
     assert [day.taken_gpu_hours for day in page.days] == [0.0 if each else None for each in known]
 

@@ -210,7 +210,7 @@ async def test_a_report_is_filtered_grouped_and_compared():
         red = await client.get(f"/api/v1/cost/report?window={WINDOW}&namespace=red")
         label = await client.get(f'/api/v1/cost/report?window={WINDOW}&filter=label[app]:"x"&by=team')
     assert [row["key"] for row in page["rows"]] == ["red/A100-40GB", "__other__/__other__"]
-    assert (page["before"], page["total"]) == (0.0, TOTAL)
+    assert (page["before"], page["total"]) == (None, TOTAL)  # no books were kept then
     assert (red["total"], red["platform"]["cost"], label["total"]) == (163.85, 0.0, 163.85)
 
 
@@ -291,7 +291,7 @@ async def test_what_was_given_back_is_the_same_figure_on_the_first_page_in_the_d
         saving(5.0, is_realised=True), saving(3.0, is_realised=False), saving(2.0, is_realised=True, at=YESTERDAY),
     )
     async with cost_scenes.opened(cost_scenes.example(), savings=saved) as ledger, serving(
-        make_world(), MANDATE, books=CostBooks(ledger=ledger)
+        make_world(), MANDATE, books=CostBooks(ledger=ledger, saved_until=lambda: NOW - HOUR)
     ) as client:
         await client.kept.enter(entry(Happened.paused, NOW - 5 * HOUR, gpus=2))
         await client.kept.enter(entry(Happened.resumed, NOW - 4 * HOUR))
@@ -301,13 +301,32 @@ async def test_what_was_given_back_is_the_same_figure_on_the_first_page_in_the_d
         digest = (await client.get("/api/v1/digest?window=7d"))["savings"]
         report = await client.get("/api/v1/cost/report?window=7d")
         idle = (await client.get("/api/v1/digest?window=7d"))["idle"]
-    assert first == {"gpuHours": 8.0, "takenGpuHours": 5.0, "source": "books"}
+    until = units.rfc3339(NOW - HOUR)
+    assert first == {"gpuHours": 8.0, "takenGpuHours": 5.0, "source": "books", "until": until}
+    assert days["until"] == digest["until"] == until
     assert [day["gpuHours"] for day in days["days"]] == [None] * 5 + [2.0, 8.0]  # no books were kept before
     [line] = costs["lines"]
     assert line["gpuHours"] == days["gpuHours"] == digest["gpuHours"] == 10.0
     assert line["realisedGpuHours"] == digest["takenGpuHours"] == 7.0
     assert costs["saved"] == digest["cost"] == 2.0
     assert report["held"]["heldIdle"] == idle["cost"] == 65.54
+
+
+@pytest.mark.parametrize(("days", "before"), [(1, None), (2, TOTAL)], ids=["books-began-then", "books-are-older"])
+async def test_a_time_before_the_books_is_compared_with_nothing(days, before):
+    some = [one for back in range(days) for one in cost_scenes.example(YESTERDAY - back * DAY)]
+    async with costing(some) as client:
+        page = await client.get(f"/api/v1/cost/report?window={WINDOW}&compare=true")
+    assert page["before"] == before
+    assert {row["change"] for row in page["rows"]} == {None if before is None else 0.0}
+
+
+async def test_what_is_not_worked_out_yet_is_not_zero():
+    async with costing() as client:
+        first = (await client.get("/api/v1/overview"))["givenBackToday"]
+        digest = (await client.get("/api/v1/digest?window=7d"))["savings"]
+    assert first == {"gpuHours": None, "takenGpuHours": None, "source": "books", "until": None}
+    assert (digest["gpuHours"], digest["until"]) == (None, None)
 
 
 async def test_of_the_days_before_the_books_nothing_is_known_and_that_is_not_zero():

@@ -126,7 +126,7 @@ async def test_a_leader_that_cannot_be_asked_is_a_sentence_and_not_an_empty_page
             assert says.format(port=port) in body["error"]["message"]
         await two.kept.enter(entry(0.0))  # what it sees itself it tells, without what is written down elsewhere
         page = await two.get("/api/v1/overview")
-        unknown = {"gpuHours": None, "takenGpuHours": None, "source": "audit"}
+        unknown = {"gpuHours": None, "takenGpuHours": None, "source": "audit", "until": page["now"]}
         assert (page["isLeader"], page["givenBackToday"]) == (False, unknown)
         assert {row["strip"] for row in (await two.get("/api/v1/workloads"))["items"]} == {None}
         assert (await two.get(f"{ONE}/explain"))["verdict"] == "idle"

@@ -2,7 +2,8 @@
 import type { Overview } from "../../api";
 import { useWidth } from "../../hooks";
 import { set, useAddress } from "../../route";
-import { addUp, count, money, plural, tenth } from "../../words";
+import { at } from "../../clock";
+import { addUp, clock, count, money, plural, tenth } from "../../words";
 import type { Only } from "./Field";
 import { Glyph } from "../../parts/Glyph";
 import { TAKEN } from "./GivenBack";
@@ -100,9 +101,14 @@ export function LandUse({ overview }: { overview: Overview }) {
             <span>GPU-hours given back today</span>
           </span>
           <span class="q xs">
-            {given.takenGpuHours === null
-              ? "cannot tell how many were taken by others"
-              : `${tenth(given.takenGpuHours)} ${TAKEN[given.source]}`}
+            {given.gpuHours === null
+              ? given.source === "books"
+                ? "not worked out yet: that is done every hour"
+                : "not known here"
+              : given.takenGpuHours === null
+                ? "cannot tell how many were taken by others"
+                : `${tenth(given.takenGpuHours)} ${TAKEN[given.source]}`}
+            {given.gpuHours !== null && given.source === "books" && given.until && `, until ${clock(at(given.until))}`}
           </span>
         </a>
       </div>
