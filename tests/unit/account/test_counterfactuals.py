@@ -132,7 +132,7 @@ async def test_a_dry_run_is_kept_apart_and_is_in_no_sum():
         await ledger.write(made, 1)
         page = await cost_books.read_savings(CostBooks(ledger=ledger), DAY_BEFORE)
     assert (page.saved, page.baseline, page.freed_gpu_hours, page.lines) == (0.0, 0.0, 0.0, ())
-    assert (page.dry_run_gpu_hours, page.dry_run_worth) == (4.0, 16.39)
+    assert (page.dry_run_gpu_hours, page.dry_run_worth) == (4.0, 16.38)
 
 
 async def test_what_has_no_price_is_hours():
@@ -208,7 +208,7 @@ async def test_roi_is_what_was_realised_against_what_we_cost():
         await ledger.write(await saving_books.find_savings(ledger, [pause()], YESTERDAY, TODAY, nobody_knows), 1)
         page = await cost_books.read_savings(CostBooks(ledger=ledger, invested=30 * UNIT), DAY_BEFORE)
         free = await cost_books.read_savings(CostBooks(ledger=ledger), TimeSpan(YESTERDAY + 2 * HOUR, TODAY))
-    assert (page.saved, page.roi.of_it_pods, page.roi.of_it_investment, page.roi.own_cost) == (16.39, 4.1, 1.0, 5.1)
+    assert (page.saved, page.roi.of_it_pods, page.roi.of_it_investment, page.roi.own_cost) == (16.38, 4.1, 1.0, 5.1)
     assert page.roi.ratio == pytest.approx((16.385 - 5.09625) / 5.09625, abs=1e-4)
     assert free.roi.ratio is None  # nothing to divide by
-    assert [(line.type, line.saved, line.realised_gpu_hours) for line in page.lines] == [("waste", 16.39, 4.0)]
+    assert [(line.type, line.saved, line.realised_gpu_hours) for line in page.lines] == [("waste", 16.38, 4.0)]

@@ -38,6 +38,10 @@ async def sums(asked: cost.CostQuery) -> Sequence[cost.CostSum]:
     return [cost.CostSum(key=("ml",) * len(asked.by), begin=asked.begin, end=asked.end, parts=parts)]
 
 
+async def savings(begin: int, end: int) -> Sequence[cost.BookedSaving]:
+    return ()
+
+
 async def recall() -> budgets.AlertMemory:
     return {}
 
@@ -89,7 +93,7 @@ async def test_the_daemon_evaluates_budgets_over_its_mirror_and_makes_the_certif
         parts = wiring.make_story(
             options, api=api, seen=seen, namespace="books", head=facts.Letterhead(), metrics=telemetry.Telemetry(),
             poster=await stack.enter_async_context(post.Poster({})),
-            books=told.BudgetBooks(look=look, sums=sums, recall=recall, keep=keep, track=keep),
+            books=told.BudgetBooks(look=look, sums=sums, savings=savings, recall=recall, keep=keep, track=keep),
             announcer=events.Announcer(api, reporting_instance="pod-0"),
         )
         watching = [asyncio.create_task(run()) for run in parts.background]

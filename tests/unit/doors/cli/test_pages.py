@@ -128,7 +128,7 @@ def test_the_status_page_has_what_a_first_page_needs(draw):
     for said in (
         "GPUS 32 on 4 nodes, 20 free", "HELD 12 by 4 pods of 4 workloads: 1 busy, 10 idle, 1 cannot tell",
         "MONEY idle GPUs cost $51.20 an hour at list price", "PAUSED 1 workload by fallow, 8 GPUs given back",
-        "research StatefulSet/llama-finetune-70b 8 A100-SXM4-80GB 2h 40.96 notice",
+        "research StatefulSet/llama-finetune-70b 8 A100-SXM4-80GB 2h 40.96 81.92 notice",
         "in 8m pause vision/segmenter (Deployment) 1 GPU",
         "MissingGpuSeries: 1 GPU of 1 workload cannot be told",
             "what helps: See which GPU of the node", "More: fallow why Deployment/lost -n vision",
@@ -178,7 +178,7 @@ def test_idle_fits_80_columns_with_names_as_people_have_them(draw):
 def test_idle_counts_as_status_does(draw):
     page = " ".join(draw(idle_page).split())
     assert "of 12 GPUs held: 10 idle, 1 workload only in part, 1 busy, 1 cannot tell" in page
-    assert "inference Deployment/chat 1 of 2 A100-SXM4-80GB active 5.12 reported only" in page
+    assert "inference Deployment/chat 1 of 2 A100-SXM4-80GB active 5.12 not known reported only" in page
 
 
 def test_why_says_what_helps_by_the_reason_that_counts(draw):

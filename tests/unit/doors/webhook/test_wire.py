@@ -96,7 +96,9 @@ async def test_a_body_in_chunks_is_counted_as_it_comes() -> None:
         sent = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk * (wire.MOST_BODY // 0x10000 + 2)
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(sent)
-        assert (await read_answer(reader))[0] == 413
+        with contextlib.suppress(ConnectionError):  # a reset, because of what was not read, may overtake the answer
+            assert (await read_answer(reader))[0] == 413
+        await ended(reader)
         writer.close()
 
 
