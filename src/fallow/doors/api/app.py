@@ -17,12 +17,13 @@ from starlette.applications import Starlette
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import Response
 from starlette.routing import BaseRoute, Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fallow import loop, telemetry
 from fallow.clients import errors
+from fallow.doors import probes
 from fallow.doors.answers import allocation
 from fallow.doors.api import (
     answering,
@@ -215,9 +216,8 @@ class SecureHeaders:
 
 
 def _verdict(reasons: list[str]) -> Response:
-    if not reasons:
-        return PlainTextResponse("ok")
-    return Response(msgspec.json.encode({"reasons": reasons}), status_code=503, media_type="application/json")
+    status, body, content_type = probes.tell_reasons(reasons)
+    return Response(body, status, media_type=content_type.decode())
 
 
 class Server(uvicorn.Server):

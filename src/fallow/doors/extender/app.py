@@ -9,9 +9,8 @@ import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final, TypeAlias
 
-import msgspec
-
 from fallow import telemetry
+from fallow.doors import probes
 from fallow.doors.extender import advice, wire
 
 Message: TypeAlias = MutableMapping[str, Any]
@@ -20,7 +19,6 @@ Send: TypeAlias = Callable[[Message], Awaitable[None]]
 
 MOST_BODY: Final = 64 * 1024 * 1024  # 5,000 whole nodes; of names alone a thousandth of it
 MAY_ASK: Final = "fallow.may_ask"  # in the scope: the connection's owner showed who they are
-_JSON, _TEXT = b"application/json", b"text/plain; charset=utf-8"
 _VERBS: Final = ("/filter", "/prioritize", "/bind")
 
 
@@ -30,7 +28,7 @@ class ExtenderApp:
     def __init__(
         self, asked: advice.Advisor, metrics: telemetry.Telemetry, why_not_ready: Callable[[], list[str]]
     ) -> None:
-        self._advisor, self._metrics, self._why_not_ready = asked, metrics, why_not_ready
+        self._advisor, self._metrics, self._probes = asked, metrics, probes.Probes(metrics, why_not_ready)
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -38,27 +36,20 @@ class ExtenderApp:
         path: str = scope["path"]
         if path in _VERBS:
             await self._take(path, scope, receive, send)
-        elif path == "/healthz":
-            await _answer(send, 200, b"ok", _TEXT)
-        elif path == "/readyz":
-            why = self._why_not_ready()
-            body = msgspec.json.encode({"reasons": why}) if why else b"ok"
-            await _answer(send, 503 if why else 200, body, _JSON if why else _TEXT)
-        elif path == "/metrics":
-            await _answer(send, 200, self._metrics.text(), b"text/plain; version=0.0.4; charset=utf-8")
-        else:
-            await _answer(send, 404, b"there is nothing here\n", _TEXT)
+            return
+        probe = self._probes.answer(path)
+        await _answer(send, *(probe or (404, b"there is nothing here\n")))
 
     async def _take(self, path: str, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         if not scope.get(MAY_ASK):
-            await _answer(send, 403, b"only a scheduler that shows its certificate is answered\n", _TEXT)
+            await _answer(send, 403, b"only a scheduler that shows its certificate is answered\n")
             return
         if scope["method"] != "POST":
-            await _answer(send, 405, b"only POST\n", _TEXT)
+            await _answer(send, 405, b"only POST\n")
             return
         body = await _read(receive)
         if body is None:
-            await _answer(send, 413, b"the question is too large\n", _TEXT)
+            await _answer(send, 413, b"the question is too large\n")
             return
         began = time.perf_counter()
         try:
@@ -66,10 +57,10 @@ class ExtenderApp:
         except wire.UNREADABLE as problem:
             self._metrics.add("gpu_autoscaler_packing_fallback_total", 1, ("UnreadableQuestion",))
             said = str(problem).encode("utf-8", "replace")[:300]
-            await _answer(send, 400, b"the question cannot be read: " + said + b"\n", _TEXT)
+            await _answer(send, 400, b"the question cannot be read: " + said + b"\n")
             return
         self._metrics.observe(f"gpu_autoscaler_packing_{path[1:]}_duration_seconds", time.perf_counter() - began)
-        await _answer(send, 200, answer, _JSON)
+        await _answer(send, 200, answer, probes.JSON)
 
     async def _find_answer(self, path: str, body: bytes) -> bytes:
         if path == "/bind":
@@ -87,7 +78,7 @@ async def _read(receive: Receive) -> bytes | None:
     return b"".join(parts) if size <= MOST_BODY else None
 
 
-async def _answer(send: Send, status: int, body: bytes, content_type: bytes) -> None:
+async def _answer(send: Send, status: int, body: bytes, content_type: bytes = probes.TEXT) -> None:
     headers = [(b"content-type", content_type), (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

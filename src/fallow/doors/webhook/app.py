@@ -13,12 +13,12 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from fallow import names, telemetry
+from fallow.doors import probes
 from fallow.doors.webhook import judging, sharing
-from fallow.doors.webhook.wire import JSON, WireAnswer
+from fallow.doors.webhook.wire import WireAnswer
 from fallow.model.policies.budget import EnforcementMode
 
 _MODES: Final = {names.VALIDATE_PATH: EnforcementMode.block, names.MUTATE_PATH: EnforcementMode.throttle}
-_METRICS: Final = b"text/plain; version=0.0.4; charset=utf-8"
 Judged: TypeAlias = judging.Reviewed | sharing.ShareAnswer
 Judging: TypeAlias = Callable[[bytes], Judged | Coroutine[Any, Any, Judged]]
 
@@ -30,7 +30,7 @@ class App:
         self, judge: judging.Judge, sharer: sharing.ShareJudge, metrics: telemetry.Telemetry,
         why_not_ready: Callable[[], list[str]],
     ) -> None:
-        self._metrics, self._why_not_ready = metrics, why_not_ready
+        self._metrics, self._probes = metrics, probes.Probes(metrics, why_not_ready)
         self._judges: dict[str, Judging] = {
             **{path: partial(judge.judge, mode=mode) for path, mode in _MODES.items()}, names.SHARE_PATH: sharer.judge,
         }
@@ -39,14 +39,8 @@ class App:
         judge = self._judges.get(path)
         if judge is not None:
             return self._review(judge, body) if method == "POST" else WireAnswer(405, b"only POST\n")
-        if path == "/healthz":
-            return WireAnswer(200, b"ok")
-        if path == "/readyz":
-            why = self._why_not_ready()
-            return WireAnswer(503, msgspec.json.encode({"reasons": why}), JSON) if why else WireAnswer(200, b"ok")
-        if path == "/metrics":
-            return WireAnswer(200, self._metrics.text(), _METRICS)
-        return WireAnswer(404, b"there is nothing here\n")
+        probe = self._probes.answer(path)
+        return WireAnswer(404, b"there is nothing here\n") if probe is None else WireAnswer(*probe)
 
     def _review(self, judge: Judging, body: bytes) -> WireAnswer | Coroutine[Any, Any, WireAnswer]:
         began = time.perf_counter()
@@ -69,7 +63,7 @@ class App:
     def _tell(self, judged: Judged, began: float) -> WireAnswer:
         self._count(judged.outcome, judged.reason)
         self._metrics.observe("gpu_autoscaler_webhook_duration_seconds", time.perf_counter() - began)
-        return WireAnswer(200, judged.body, JSON)
+        return WireAnswer(200, judged.body, probes.JSON)
 
     def _count(self, outcome: str, reason: str) -> None:
         self._metrics.add("gpu_autoscaler_webhook_requests_total", 1, (outcome, reason))

@@ -27,7 +27,7 @@ REQUEST: Seconds = 10.0  # to send a request
 ANSWER: Seconds = 30.0  # to make an answer, and to take it
 KEEP_ALIVE: Seconds = 120.0  # longer than the API server keeps an idle connection, so that it is who ends it
 SWEEP: Seconds = 1.0
-JSON, TEXT = b"application/json", b"text/plain; charset=utf-8"
+TEXT: Final = b"text/plain; charset=utf-8"
 
 
 class WireAnswer(NamedTuple):
