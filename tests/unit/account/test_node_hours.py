@@ -9,7 +9,7 @@ from tests.unit.doors.api.serving import serving
 
 from fallow.account import audit, chronicle, node_hours
 from fallow.decide.idle import plan as brain
-from fallow.doors.answers import field
+from fallow.doors.answers import nodes
 from fallow.model import decision
 from fallow.model.history import Condition
 from fallow.model.units import DAY, HOUR, rfc3339
@@ -48,10 +48,10 @@ async def test_a_node_that_was_silent_for_two_hours_shows_them_whoever_looks_lat
             at = NOW - DAY + step * 5 * MINUTE
             client.kept.put(told.add(cycle_of(world, at, silent=100 <= step < 124), at))
         await client.kept.flush(NOW)
-        nodes = {each["name"]: each["coverage"] for each in (await client.get("/api/v1/nodes"))["nodes"]}
-    assert nodes["node-1"] == {"ratio": 1.0, "gaps": []}
+        covered = {each["name"]: each["coverage"] for each in (await client.get("/api/v1/nodes"))["nodes"]}
+    assert covered["node-1"] == {"ratio": 1.0, "gaps": []}
     begin = NOW - DAY + 100 * 5 * MINUTE
-    assert nodes["node-2"] == {"ratio": round(1 - 2 / 24, 4), "gaps": [[rfc3339(begin), rfc3339(begin + 2 * HOUR)]]}
+    assert covered["node-2"] == {"ratio": round(1 - 2 / 24, 4), "gaps": [[rfc3339(begin), rfc3339(begin + 2 * HOUR)]]}
 
 
 async def test_where_nothing_was_written_down_it_is_that_of_the_window():
@@ -87,7 +87,7 @@ def test_gaps_of_a_day(past, away, ratio, gaps):
     def at(hours):
         return NOW + hours * HOUR
 
-    found = field.cover_day([(at(since), said) for since, said in past], [(at(a), at(b)) for a, b in away], NOW)
+    found = nodes.cover_day([(at(since), said) for since, said in past], [(at(a), at(b)) for a, b in away], NOW)
     assert found.ratio == pytest.approx(ratio, abs=1e-4)
     assert found.gaps == tuple((rfc3339(at(begin)), rfc3339(at(end))) for begin, end in gaps)
 

@@ -12,7 +12,7 @@ from fallow import __version__, names, verbs
 from fallow.account import audit, digest, held_idle, node_hours, savings
 from fallow.clients import errors
 from fallow.doors import answers
-from fallow.doors.answers import explaining, field, overview, past, policies, seed, standing, suspects
+from fallow.doors.answers import explaining, field, nodes, overview, past, policies, seed, standing, suspects
 from fallow.doors.answers import rows as telling
 from fallow.doors.answers import status as statuses
 from fallow.doors.api import cost, workloads
@@ -154,30 +154,30 @@ async def show_field(ask: ReadAsk) -> field.FieldPage:
     return ask.edition.field
 
 
-async def show_nodes(ask: ReadAsk) -> field.NodesPage:
+async def show_nodes(ask: ReadAsk) -> nodes.NodesPage:
     edition = ask.edition
     day = await _cover_day(ask, [node.name for pool in edition.field.pools for node in pool.nodes])
-    nodes = field.show_nodes(
+    shown = nodes.show_nodes(
         edition.field, edition.seen, edition.maker.measured, edition.plan.at, day, book=edition.book
     )
     source = "Exporters, scraped directly" if ask.editions.options.prometheus is None else "Prometheus"
-    sources = field.show_sources(edition.seen, nodes, source=source, now=ask.now)
-    return field.NodesPage(revision=edition.revision, sources=sources, nodes=nodes)
+    sources = nodes.show_sources(edition.seen, shown, source=source, now=ask.now)
+    return nodes.NodesPage(revision=edition.revision, sources=sources, nodes=shown)
 
 
-async def _cover_day(ask: ReadAsk, nodes: Sequence[str]) -> Mapping[str, field.CoverageTold]:
+async def _cover_day(ask: ReadAsk, named: Sequence[str]) -> Mapping[str, nodes.CoverageTold]:
     """How well each was measured, as far as it was written down; what cannot be read is not known."""
     kept, now = ask.editions.kept, ask.edition.plan.at
     if kept is None:
         return {}
     try:
-        past_of = await kept.conditions(map(node_hours.uid_of, nodes), now - DAY)
+        past_of = await kept.conditions(map(node_hours.uid_of, named), now - DAY)
         levels = await kept.levels(now - DAY)
     except errors.ClientError:
         return {}
     away = past.find_away(levels, now - DAY, now, ask.editions.options.loop.interval)
-    found = ((node, past_of.get(node_hours.uid_of(node))) for node in nodes)
-    return {node: field.cover_day(some, away, now) for node, some in found if some}
+    found = ((node, past_of.get(node_hours.uid_of(node))) for node in named)
+    return {node: nodes.cover_day(some, away, now) for node, some in found if some}
 
 
 # ---- what happened ---------------------------------------------------------------------------------------------------
@@ -366,7 +366,7 @@ ENDPOINTS: Final = (
              returns=standing.StandingPage, answer=show_standing, is_live=True),
     Endpoint(path="/api/v1/gpus", summary="Every GPU with who holds which part of it", returns=field.FieldPage,
              answer=show_field),
-    Endpoint(path="/api/v1/nodes", summary="Nodes, and how well they are measured", returns=field.NodesPage,
+    Endpoint(path="/api/v1/nodes", summary="Nodes, and how well they are measured", returns=nodes.NodesPage,
              answer=show_nodes),
     Endpoint(
         path="/api/v1/workloads", summary="Workloads that hold GPUs or rest", returns=telling.WorkloadsPage,

@@ -13,7 +13,7 @@ from tests.builders import NOW, World
 
 from fallow.decide.idle import plan as brain
 from fallow.doors.answers import cost as telling
-from fallow.doors.answers import field, waste
+from fallow.doors.answers import field, nodes, waste
 from fallow.doors.answers import rows as listing
 from fallow.doors.answers import workloads as naming
 from fallow.model import decision, price_book
@@ -44,19 +44,19 @@ BOTH = Known(NodeRates("EUR", {"node-1": Decimal(3), "node-2": Decimal(1)}))
 ONE = Known(NodeRates("EUR", {"node-1": Decimal(3)}))
 
 
-@pytest.mark.parametrize(("rates", "pool", "nodes"), [
+@pytest.mark.parametrize(("rates", "pool", "each"), [
     (ABSENT, LIST, [2 * LIST, 2 * LIST]), (BOTH, 2.0, [6.0, 2.0]), (ONE, None, [6.0, None]),
     (Unseen("prices have not been looked up yet"), None, [None, None]),
 ], ids=["no-books", "booked", "one-not-known", "unseen"])
 def test_pools_and_nodes_cost_what_the_price_book_says(
-    rates: Any, pool: float | None, nodes: list[float | None]
+    rates: Any, pool: float | None, each: list[float | None]
 ) -> None:
     seen = see(rates)
     maker = field.FieldMaker(seen, {row.uid: row for row in rows_of(seen)}, book=price_book.LIST)
     page = maker.page(1)
     assert [one.per_gpu_hour for one in page.pools] == [pool]
-    shown = field.show_nodes(page, seen, maker.measured, NOW, {}, book=price_book.LIST)
-    assert [row.per_hour for row in shown] == [None if each is None else round(each, 2) for each in nodes]
+    shown = nodes.show_nodes(page, seen, maker.measured, NOW, {}, book=price_book.LIST)
+    assert [row.per_hour for row in shown] == [None if cost is None else round(cost, 2) for cost in each]
 
 
 def booked(per_gpu_hour: float | None) -> telling.CostReportPage:
