@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -175,6 +175,9 @@ class Trouble(StrEnum):
     BarePod = "BarePod"
     NonScalable = "NonScalable"
     OwnerLookupFailed = "OwnerLookupFailed"  # cannot tell, rather than report-only
+
+
+OWNER_UNSEEN: Final = frozenset({Trouble.OwnerLookupFailed, Trouble.OwnerMissing, Trouble.OwnerForbidden})
 
 
 class Companion(msgspec.Struct, frozen=True):

@@ -21,10 +21,6 @@ MOST_RESUMES: Final = 300
 MOST_MARKS: Final = 200
 MOST_ALERTS: Final = 100
 
-_UNSEEN: Final = frozenset({
-    cluster.Trouble.OwnerLookupFailed, cluster.Trouble.OwnerMissing, cluster.Trouble.OwnerForbidden,
-})
-
 
 class Upkeep(msgspec.Struct, frozen=True):
     by_workload: Mapping[int, list[Decision]]
@@ -57,7 +53,7 @@ def _was_given(each: Alert, given: frozenset[Alerted]) -> bool:
 def tend(sight: judge.Sight) -> Upkeep:
     workloads = sight.snapshot.workloads
     # Of the unseen ones the fields were not read: a pause that stands would look undone.
-    marked = [index for index in sight.arranged.marked if workloads[index].trouble not in _UNSEEN]
+    marked = [index for index in sight.arranged.marked if workloads[index].trouble not in cluster.OWNER_UNSEEN]
     found, paused, odd = dict[int, list[Decision]](), dict[int, Instant | None](), dict[int, str]()
     for index in marked:
         with arrange.SetAside(odd, index):

@@ -196,6 +196,8 @@ def _see_off(
     who, is_late = f"{leaving.namespace}/{leaving.name}", now - leaving.since >= timeout
     pod = next((each for each in there.pods if each.uid == leaving.uid), None)
     if pod is not None and not pod.is_going:
+        if pod.fixed:  # since it was first asked to go
+            return _stop(record, StopReason.Unmovable, f"{who} must stay: {pod.fixed}")
         if is_late:
             said = record.refusal or "the API server did not say why"
             return _stop(record, StopReason.Refused, f"{who} could not be evicted for {timeout:g} s: {said}")

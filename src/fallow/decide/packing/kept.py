@@ -2,7 +2,7 @@
 workload and namespace.
 
 In: GPU pods with their workloads, namespaces, the Scope of the flags, now. Out: a WhyKept for every pod of the cluster.
-Invariant: a namespace that is not seen keeps its pods where they are.
+Invariant: a namespace that is not seen keeps its pods where they are, and so does an owner: it may be acknowledged.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,18 +25,23 @@ def find(
     mandate: idle.Mandate, now: Instant,
 ) -> WhyKept:
     longest = mandate.rule.consent.max_ack
-    held = {
-        pods[place].uid: f"{each.ref.short} is kept by {ack.by}"
-        for each in workloads if (ack := marks.find_ack(each, None, longest, now)) is not None for place in each.pods
-    }
+    said = ((each.pods, _why_workload(each, longest, now)) for each in workloads)
+    held = {pods[place].uid: because for places, because in said for place in places}
 
     def why(pod: cluster.Pod) -> str:
+        unknown = "its owner is not known" if pod.resources or pod.claims else ""  # of others owners are not looked for
         return (
-            _why_out_of_reach(pod.namespace, mandate.scope) or held.get(pod.uid, "")
+            _why_out_of_reach(pod.namespace, mandate.scope) or held.get(pod.uid, unknown)
             or _why_namespace(pod.namespace, namespaces, longest, now)
         )
 
     return why
+
+
+def _why_workload(of: cluster.Workload, longest: Seconds, now: Instant) -> str:
+    if (ack := marks.find_ack(of, None, longest, now)) is not None:
+        return f"{of.ref.short} is kept by {ack.by}"
+    return f"its owner is not seen: {of.trouble_because}" if of.trouble in cluster.OWNER_UNSEEN else ""
 
 
 def _why_out_of_reach(namespace: str, scope: idle.Scope) -> str:

@@ -70,6 +70,16 @@ def test_an_acknowledgement_that_is_over_keeps_nobody_and_what_else_keeps_it_is_
     assert "ml/p must stay: ada keeps it" in {each.because for each in found.staying}
 
 
+def owned(annotations: dict[str, str]) -> cluster.Workload:
+    """The Deployment of the first pod."""
+    ref = cluster.Ref("apps", "v1", "Deployment", "ml", "w", "u")
+    return cluster.Workload(
+        ref=ref, resource_version="1", labels={}, annotations=annotations, body={}, pods=(0,), chain=(),
+        chain_bodies=(), trouble=None, trouble_because="", marks_ref=ref, marks=annotations, hpas=ABSENT,
+        scaled_objects=ABSENT, kueue=ABSENT, budgets=ABSENT,
+    )
+
+
 HELD = {names.ACK_UNTIL: units.rfc3339(NOW + 60), names.ACK_BY: "ada", names.ACK_AT: units.rfc3339(NOW - 60)}
 
 
@@ -85,15 +95,30 @@ HELD = {names.ACK_UNTIL: units.rfc3339(NOW + 60), names.ACK_BY: "ada", names.ACK
 def test_people_and_flags_keep_pods_where_they_are(
     of_workload: dict[str, str], of_namespace: dict[str, str] | None, scope: dict[str, Any], why: str
 ) -> None:
-    pod, ref = tenant("p", "low"), cluster.Ref("apps", "v1", "Deployment", "ml", "w", "u")
-    workload = cluster.Workload(
-        ref=ref, resource_version="1", labels={}, annotations=of_workload, body={}, pods=(0,), chain=(),
-        chain_bodies=(), trouble=None, trouble_because="", marks_ref=ref, marks=of_workload, hpas=ABSENT,
-        scaled_objects=ABSENT, kueue=ABSENT, budgets=ABSENT,
-    )
+    pod, workload = tenant("p", "low"), owned(of_workload)
     known = {} if of_namespace is None else {"ml": cluster.Namespace("ml", {}, of_namespace)}
     mandate = idle.Mandate(scope=idle.Scope(**scope))
     assert packing.find_kept([pod], [workload], Register(known), mandate, NOW)(pod) == why
+
+
+@pytest.mark.parametrize(("trouble", "why"), [
+    (None, ""), (cluster.Trouble.ManagedByUnknownOwner, ""),
+    (cluster.Trouble.OwnerLookupFailed, "its owner is not seen: x"),
+    (cluster.Trouble.OwnerMissing, "its owner is not seen: x"),
+    (cluster.Trouble.OwnerForbidden, "its owner is not seen: x"),
+])
+def test_an_owner_that_is_not_seen_may_be_kept_and_so_is_its_pod(trouble: cluster.Trouble | None, why: str) -> None:
+    pod, known = tenant("p", "low"), Register({"ml": cluster.Namespace("ml", {}, {})})
+    workload = msgspec.structs.replace(owned({}), trouble=trouble, trouble_because="x")
+    assert packing.find_kept([pod], [workload], known, idle.Mandate(), NOW)(pod) == why
+
+
+def test_a_gpu_pod_that_nobody_is_known_to_own_stays_and_one_without_gpus_is_not_asked_for() -> None:
+    pod, known = tenant("p", "low"), Register({"ml": cluster.Namespace("ml", {}, {})})
+    find = packing.find_kept([], [], known, idle.Mandate(), NOW)
+    assert find(pod) == "its owner is not known"
+    assert find(change(pod, resources={})) == ""
+    assert find(change(pod, resources={}, claims=("gpu",))) == "its owner is not known"
 
 
 def test_what_belongs_to_a_node_goes_with_it() -> None:
@@ -169,6 +194,7 @@ def test_a_refusal_that_lasts_ends_it_and_the_node_is_given_back() -> None:
     (node(POD, cordoned=False), {}, "ChangedByOther", False),
     (node(POD, record=None, broken=True), {}, "RecordBroken", True),
     (node(msgspec.structs.replace(POD, fixed="asked not to be disrupted")), {}, "Unmovable", True),
+    (node(msgspec.structs.replace(POD, fixed="ada keeps it"), record=with_(leaving=LEAVING)), {}, "Unmovable", True),
     (node(record=with_(empty_since=NOW - 1800)), {}, "NotTaken", True),
 ])
 def test_what_gives_a_node_back(there: NodeNow, more: dict[str, Any], reason: str, uncordons: bool) -> None:
