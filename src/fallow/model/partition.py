@@ -122,7 +122,7 @@ def read(text: str) -> RepartitionRecord:
     """Raises ValueError for what is no record."""
     try:
         found = msgspec.json.decode(text, type=_Written)
-    except msgspec.MsgspecError as problem:
+    except (msgspec.MsgspecError, RecursionError) as problem:
         raise ValueError(f"it is no record of a change: {problem}") from None
     fields = msgspec.structs.asdict(found)
     fields["since"] = units.parse_instant(found.since)

@@ -127,10 +127,12 @@ class ConsolidationStory:
         return await self._carry_out(there, packing.begin_emptying(there, chosen.because, now), turn)
 
     async def _advance(self, name: str, turn: Turn) -> str:
+        is_on = not self._terms.held(turn.now)
+        if is_on:  # whoever is moved, what people said of it is seen as it is now; giving back waits for nothing
+            await turn.in_time(_call(self._eyes.why_kept))
         there = await turn.in_time(self._eyes.nodes.look(name, turn.now))
         if there is None:
             return ""
-        is_on = not self._terms.held(turn.now)
         step = packing.advance_emptying(there, turn.now, is_on=is_on, timeout=self._terms.timeout)
         return await self._carry_out(there, step, turn) if step is not None else ""
 

@@ -196,8 +196,9 @@ def _see_off(
     who, is_late = f"{leaving.namespace}/{leaving.name}", now - leaving.since >= timeout
     pod = next((each for each in there.pods if each.uid == leaving.uid), None)
     if pod is not None and not pod.is_going:
-        if pod.fixed:  # since it was first asked to go
-            return _stop(record, StopReason.Unmovable, f"{who} must stay: {pod.fixed}")
+        if pod.fixed or pod.stays:  # somebody said so since, while it was refused; or it never was one to go
+            because = f"{who} must stay: {pod.fixed or 'it belongs to its node'}"
+            return _stop(record, StopReason.Unmovable, because)
         if is_late:
             said = record.refusal or "the API server did not say why"
             return _stop(record, StopReason.Refused, f"{who} could not be evicted for {timeout:g} s: {said}")

@@ -10,11 +10,9 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, Final, TypeAlias
 
-import msgspec
-
 from fallow import names, telemetry
 from fallow.doors import probes
-from fallow.doors.webhook import judging, sharing
+from fallow.doors.webhook import judging, reviews, sharing
 from fallow.doors.webhook.wire import WireAnswer
 from fallow.model.policies.budget import EnforcementMode
 
@@ -46,14 +44,14 @@ class App:
         began = time.perf_counter()
         try:
             judged = judge(body)
-        except (msgspec.DecodeError, RecursionError):
+        except reviews.UNREADABLE:
             return self._refuse()
         return self._tell(judged, began) if isinstance(judged, Judged) else self._wait(judged, began)
 
     async def _wait(self, judging_: Coroutine[Any, Any, Judged], began: float) -> WireAnswer:
         try:
             return self._tell(await judging_, began)
-        except (msgspec.DecodeError, RecursionError):
+        except reviews.UNREADABLE:
             return self._refuse()
 
     def _refuse(self) -> WireAnswer:

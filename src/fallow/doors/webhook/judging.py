@@ -65,7 +65,7 @@ class Judge:
         self._restricting: dict[EnforcementMode, tuple[object, int, admission.Restricting]] = {}
 
     def judge(self, body: bytes, mode: EnforcementMode) -> Reviewed | Coroutine[Any, Any, Reviewed]:
-        """At once, unless somebody has to be asked. Raises msgspec.DecodeError where no uid can be read."""
+        """At once, unless somebody has to be asked. Raises one of reviews.UNREADABLE where no uid can be read."""
         request = reviews.read(body)
         if isinstance(request, str):
             return Reviewed(reviews.admit(request), "error", AdmitReason.Unreadable)

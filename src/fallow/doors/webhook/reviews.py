@@ -15,6 +15,7 @@ from fallow.decide import admission
 from fallow.model.policies.budget import ClaimWanted
 from fallow.observe.budgets import OwnerRef
 
+UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _VERSION: Final = "admission.k8s.io/v1"
 _LONGEST: Final = 1000  # characters of what is said
 _LONGEST_WARNING: Final = 256  # the API server cuts longer ones where there are several
@@ -87,15 +88,15 @@ _ENCODER: Final = msgspec.json.Encoder()
 
 
 def read(body: bytes) -> ReviewRequest | str:
-    """The request; only its uid, where the rest cannot be read. Raises msgspec.DecodeError where not even that can."""
+    """The request; only its uid, where the rest cannot be read. Raises one of UNREADABLE where not even that can."""
     try:
         return _ASKED.decode(body).request
-    except (msgspec.DecodeError, RecursionError):
+    except UNREADABLE:
         return read_uid(body)
 
 
 def read_uid(body: bytes) -> str:
-    """Raises msgspec.DecodeError where there is none."""
+    """Raises one of UNREADABLE where there is none."""
     return _BARE.decode(body).request.uid
 
 

@@ -37,6 +37,7 @@ log = logging.getLogger("fallow")
 RELOAD_EVERY: Final[Seconds] = 5.0
 _LAST: Final[Seconds] = 2.0  # for what is being answered when we are told to stop
 _WAITING: Final = 2048  # connections that are not accepted yet
+_MOST_GREETED: Final = 100  # connections that agree on TLS: each takes a quarter of a MiB, before it said anything
 
 
 class Certificate:
@@ -76,27 +77,48 @@ class Certificate:
 
 
 class WebhookServer:
-    """Serves until it is stopped; what is being answered then has two seconds."""
+    """Serves until it is stopped; what is being answered then has two seconds. Of too many that do not come to an end
+    with TLS the oldest goes."""
 
     def __init__(self, made: app.App, certificate: Certificate) -> None:
         self._answers, self._certificate = made.answer, certificate
         self._lines, self._stopped = set[wire.ReviewLine](), asyncio.Event()
+        self._greeted: dict[asyncio.Task[None], None] = {}  # oldest first
 
     async def serve(self, listener: socket.socket) -> None:
-        server = await asyncio.get_running_loop().create_server(
-            lambda: wire.ReviewLine(self._answers, self._lines), sock=listener, ssl=self._certificate.context,
-            ssl_handshake_timeout=wire.REQUEST, ssl_shutdown_timeout=_LAST, backlog=_WAITING,
-        )
-        sweeping = asyncio.create_task(self._sweep())
+        listener.listen(_WAITING)
+        working = [asyncio.create_task(each) for each in (self._accept(listener), self._sweep())]
         try:
             await self._stopped.wait()
         finally:
-            sweeping.cancel()
-            server.close()
+            listener.close()
+            for task in (*working, *self._greeted):
+                task.cancel()
             await self._finish()
 
     def stop(self) -> None:
         self._stopped.set()
+
+    async def _accept(self, listener: socket.socket) -> None:
+        while True:
+            try:
+                connection, _ = await asyncio.get_running_loop().sock_accept(listener)
+            except OSError as problem:  # gone again, or there are no more files to be had
+                log.warning("a connection was not accepted: %s", problem)
+                await asyncio.sleep(wire.SWEEP)
+                continue
+            greeting = asyncio.create_task(self._greet(connection))
+            self._greeted[greeting] = None
+            greeting.add_done_callback(self._greeted.pop)
+            if len(self._greeted) > _MOST_GREETED:
+                next(iter(self._greeted)).cancel()
+
+    async def _greet(self, connection: socket.socket) -> None:
+        with contextlib.suppress(OSError):  # it speaks no TLS, or not ours, or not in time
+            await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: wire.ReviewLine(self._answers, self._lines), connection, ssl=self._certificate.context,
+                ssl_handshake_timeout=wire.REQUEST, ssl_shutdown_timeout=_LAST,
+            )
 
     async def _sweep(self) -> None:
         while True:

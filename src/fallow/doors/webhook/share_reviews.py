@@ -33,10 +33,10 @@ _ASKED: Final = msgspec.json.Decoder(ShareAsked)
 
 
 def read(body: bytes) -> ShareRequest | str:
-    """The request; only its uid, where the rest cannot be read. Raises msgspec.DecodeError where not even that can."""
+    """The request; only its uid, where the rest cannot be read. Raises one of UNREADABLE where not even that can."""
     try:
         return _ASKED.decode(body).request
-    except (msgspec.DecodeError, RecursionError):
+    except reviews.UNREADABLE:
         return reviews.read_uid(body)
 
 

@@ -53,7 +53,7 @@ class ShareJudge:
         self._eyes, self._terms, self._clock = eyes, terms, clock
 
     async def judge(self, body: bytes) -> ShareAnswer:
-        """Raises msgspec.DecodeError where no uid can be read."""
+        """Raises one of reviews.UNREADABLE where no uid can be read."""
         request = share_reviews.read(body)
         if isinstance(request, str):
             return _leave(request, ShareReason.Unreadable)

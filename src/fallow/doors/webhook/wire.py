@@ -3,7 +3,7 @@
 In: bytes, over TLS. Out: answers of the app, each in one piece; one that the app has at once is sent within the same
 turn of the loop, without a task. A request that is not there in time, an answer that is not taken, a head (431) or a
 body (413) that is too large, and a second request before the first is answered (400) end the connection. When there
-are too many, the one that has kept us waiting longest for its request goes.
+are too many, or too much of unfinished requests, the one that has kept us waiting longest for its request goes.
 Invariant: whatever one client does, another one's review is answered.
 """
 
@@ -23,6 +23,7 @@ log = logging.getLogger("fallow")
 MOST_HEAD: Final = 64 * 1024
 MOST_BODY: Final = 3 * 1024 * 1024  # a pod is at most as large as what etcd takes
 MOST_CONNECTIONS: Final = 200
+MOST_TOGETHER: Final = 32 * 1024 * 1024  # of unfinished requests that are larger than a head may be
 REQUEST: Seconds = 10.0  # to send a request
 ANSWER: Seconds = 30.0  # to make an answer, and to take it
 KEEP_ALIVE: Seconds = 120.0  # longer than the API server keeps an idle connection, so that it is who ends it
@@ -45,11 +46,11 @@ class _UnwantedRequest(Exception):
 
 class ReviewLine(asyncio.Protocol):
     """`deadline`: when it is ended unless something happens. `waits_since`: for its request; None: that is there.
-    `working`: an answer that is being made."""
+    `working`: an answer that is being made. `size`: bytes of its request so far."""
 
     def __init__(self, answers: Answers, lines: "set[ReviewLine]") -> None:
         self._answers, self._lines, self._parser = answers, lines, httptools.HttpRequestParser(self)
-        self._body, self._url, self._size, self._has_head = list[bytes](), b"", 0, False
+        self._body, self._url, self.size, self._has_head = bytearray(), b"", 0, False
         self._refusal = http.HTTPStatus.BAD_REQUEST
         self.working: asyncio.Future[WireAnswer] | None = None
         self.waits_since: float | None = None
@@ -87,9 +88,9 @@ class ReviewLine(asyncio.Protocol):
     # ---- a request comes in ----
 
     def data_received(self, data: bytes) -> None:
-        if not self._size:
-            self.deadline = time.monotonic() + REQUEST
-        self._size += len(data)
+        if not self.size and self.working is None:
+            self._await_request(REQUEST)
+        self.size += len(data)
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:  # it asks for another protocol and gets HTTP/1.1, as it may
@@ -97,10 +98,12 @@ class ReviewLine(asyncio.Protocol):
         except httptools.HttpParserError:
             self._refuse(self._refusal)
             return
-        if self._size > MOST_HEAD and not self._has_head:
+        if self.size > MOST_HEAD and not self._has_head:
             self._refuse(http.HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
-        elif self._size > MOST_HEAD + MOST_BODY:
+        elif self.size > MOST_HEAD + MOST_BODY:
             self._refuse(http.HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+        elif self.size > MOST_HEAD:
+            _lighten(self._lines)
 
     def on_message_begin(self) -> None:
         if self.working is not None or self._is_full:
@@ -121,13 +124,17 @@ class ReviewLine(asyncio.Protocol):
         self._has_head = True
 
     def on_body(self, part: bytes) -> None:
-        self._body.append(part)
+        self._body += part
 
     def on_message_complete(self) -> None:
-        body, url, method = b"".join(self._body), self._url, self._parser.get_method().decode("latin-1")
-        self._body, self._url, self._size, self._has_head = [], b"", 0, False
+        body, url, method = bytes(self._body), self._url, self._parser.get_method().decode("latin-1")
+        self._body, self._url, self.size, self._has_head = bytearray(), b"", 0, False
         self.waits_since, self.deadline = None, time.monotonic() + ANSWER
-        found = self._answers(method, url.partition(b"?")[0].decode("latin-1"), body)
+        try:
+            found = self._answers(method, url.partition(b"?")[0].decode("latin-1"), body)
+        except Exception as problem:  # in the midst of the parser, which would call it a bad request
+            self._own(problem)
+            return
         if isinstance(found, WireAnswer):
             self._send(found, method)
         else:
@@ -141,10 +148,13 @@ class ReviewLine(asyncio.Protocol):
         if done.cancelled() or self.transport.is_closing():
             return
         if problem := done.exception():
-            log.error("a request was not answered", exc_info=problem)
-            self._refuse(http.HTTPStatus.INTERNAL_SERVER_ERROR)
-            return
-        self._send(done.result(), method)
+            self._own(problem)
+        else:
+            self._send(done.result(), method)
+
+    def _own(self, defect: BaseException) -> None:
+        log.error("a request was not answered", exc_info=defect)
+        self._refuse(http.HTTPStatus.INTERNAL_SERVER_ERROR)
 
     def _send(self, answer: WireAnswer, method: str) -> None:
         keeps = self._parser.should_keep_alive()
@@ -175,6 +185,19 @@ def end_late(lines: set[ReviewLine], now: float) -> None:
 
 def _make_room(lines: set[ReviewLine], new: ReviewLine) -> None:
     waiting = [each for each in lines if each.waits_since is not None and each is not new]
-    longest = min(waiting, key=lambda each: each.waits_since or 0.0, default=new)
-    lines.discard(longest)
-    longest.transport.abort()
+    _end(min(waiting, key=_since, default=new), lines)
+
+
+def _lighten(lines: set[ReviewLine]) -> None:
+    heavy = [each for each in lines if each.size > MOST_HEAD]
+    if sum(each.size for each in heavy) > MOST_TOGETHER:
+        _end(min(heavy, key=_since), lines)
+
+
+def _since(line: ReviewLine) -> float:
+    return line.waits_since or 0.0
+
+
+def _end(line: ReviewLine, lines: set[ReviewLine]) -> None:
+    lines.discard(line)
+    line.transport.abort()

@@ -196,6 +196,8 @@ def test_a_refusal_that_lasts_ends_it_and_the_node_is_given_back() -> None:
     (node(msgspec.structs.replace(POD, fixed="asked not to be disrupted")), {}, "Unmovable", True),
     (node(msgspec.structs.replace(POD, fixed="ada keeps it"), record=with_(leaving=LEAVING)), {}, "Unmovable", True),
     (node(record=with_(empty_since=NOW - 1800)), {}, "NotTaken", True),
+    (node(msgspec.structs.replace(POD, fixed="it is kept"), record=with_(leaving=LEAVING)), {}, "Unmovable", True),
+    (node(msgspec.structs.replace(POD, stays=True), record=with_(leaving=LEAVING)), {}, "Unmovable", True),
 ])
 def test_what_gives_a_node_back(there: NodeNow, more: dict[str, Any], reason: str, uncordons: bool) -> None:
     stop = step(there, **more)

@@ -257,6 +257,23 @@ async def running(
         listener.close()
 
 
+async def test_who_never_begins_with_tls_keeps_nobody_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import time
+
+    monkeypatch.setattr(serve, "_MOST_GREETED", 5)
+    trust = store(tmp_path, certificates.renew(None, "localhost", time.time()))
+    async with running(World(), tmp_path) as (url, _), aiohttp.ClientSession() as http:
+        port = int(url.rpartition(":")[2])
+        silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(20)]
+        silent[19][1].write(b"GET / HTTP/1.1\r\n\r\n")
+        async with http.get(f"{url}/healthz", ssl=trust) as answer:
+            assert answer.status == 200
+        for reader, _ in silent[:15]:
+            assert await asyncio.wait_for(reader.read(), 5) == b""
+        for _, writer in silent:
+            writer.close()
+
+
 async def test_paths_bodies_and_a_certificate_that_changes(tmp_path: Path) -> None:
     import time
 
@@ -265,7 +282,8 @@ async def test_paths_bodies_and_a_certificate_that_changes(tmp_path: Path) -> No
     async with running(world, tmp_path) as (url, certificate), aiohttp.ClientSession() as http:
         for path, method, body, status in [
             (names.VALIDATE_PATH, "POST", json.dumps(review()).encode(), 200), (names.VALIDATE_PATH, "GET", b"", 405),
-            (names.MUTATE_PATH, "POST", b"{", 400), (names.MUTATE_PATH, "POST", b'{"request":{"uid":"x"}}', 200),
+            (names.MUTATE_PATH, "POST", b"{", 400), (names.SHARE_PATH, "POST", b'{"request":{"uid":"\xff"}}', 400),
+            (names.MUTATE_PATH, "POST", b'{"request":{"uid":"x"}}', 200),
             ("/healthz", "GET", b"", 200),
             ("/readyz", "GET", b"", 200), ("/metrics", "GET", b"", 200), ("/else", "GET", b"", 404),
         ]:
@@ -275,7 +293,8 @@ async def test_paths_bodies_and_a_certificate_that_changes(tmp_path: Path) -> No
         async with http.post(url + names.VALIDATE_PATH, data=b"", headers=too_long, ssl=trust) as answer:
             assert answer.status == 413
         async with http.get(f"{url}/metrics", ssl=trust) as answer:
-            assert 'requests_total{outcome="denied",reason="Exceeded"} 1.0' in await answer.text()
+            assert 'requests_total{outcome="denied",reason="Exceeded"} 1.0' in (told := await answer.text())
+            assert 'requests_total{outcome="error",reason="Unreadable"} 2.0' in told
         world.may = None
         async with http.get(f"{url}/readyz", ssl=trust) as answer:
             assert (answer.status, await answer.json()) == (503, {"reasons": ["not yet"]})

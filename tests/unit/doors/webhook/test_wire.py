@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+import tracemalloc
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
@@ -25,6 +26,8 @@ class Desk:
 
     def answer(self, method: str, path: str, body: bytes) -> wire.WireAnswer | Coroutine[Any, Any, wire.WireAnswer]:
         self.asked.append((method, path, body))
+        if path == "/broken":
+            raise ValueError(path)
         if path == "/large":
             return wire.WireAnswer(200, b"x" * 1_000_000)
         return self._later(path) if path in ("/later", "/defect") else wire.WireAnswer(200, b"ok")
@@ -102,11 +105,13 @@ async def test_a_body_in_chunks_is_counted_as_it_comes() -> None:
         writer.close()
 
 
-async def test_a_defect_is_an_answer() -> None:
+async def test_a_defect_is_an_answer_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     desk = Desk()
     desk.let.set()
     async with serving(desk) as (port, _):
         assert (await ask(port, b"GET /defect HTTP/1.1\r\n\r\n"))[0] == 500
+        assert (await ask(port, b"GET /broken HTTP/1.1\r\n\r\n"))[0] == 500
+        assert [str(each.exc_info[1]) for each in caplog.records if each.exc_info] == ["/defect", "/broken"]
 
 
 async def ended(reader: asyncio.StreamReader) -> None:
@@ -115,9 +120,10 @@ async def ended(reader: asyncio.StreamReader) -> None:
         assert await asyncio.wait_for(reader.read(), 10) == b""
 
 
-async def until(lines: set[wire.ReviewLine], count: int) -> None:
+async def until(lines: set[wire.ReviewLine], count: int, *, held: int = 0) -> None:
+    """So many connections, which hold at least so many bytes."""
     for _ in range(100_000):
-        if len(lines) == count:
+        if len(lines) == count and sum(each.size for each in lines) >= held:
             return
         await asyncio.sleep(0)
     raise AssertionError(f"{len(lines)} connections")
@@ -165,3 +171,35 @@ async def test_of_too_many_the_one_that_keeps_us_waiting_longest_goes(monkeypatc
             assert (await read_answer(reader))[0] == 200
             writer.close()
         first[1].close()
+
+
+async def test_of_too_much_that_is_held_the_one_that_keeps_us_waiting_longest_goes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(wire, "MOST_TOGETHER", 2_500_000)
+    async with serving(Desk()) as (port, lines):
+        held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(4)]
+        for count, (_, writer) in enumerate(held, 1):
+            writer.write(b"POST / HTTP/1.1\r\nContent-Length: 1000000\r\n\r\n" + b"x" * 900_000)
+            await until(lines, 4 if count < 3 else 6 - count, held=900_000 * min(count, 2))
+        held[3][1].write(b"x" * 100_000)
+        assert await read_answer(held[3][0]) == (200, b"ok")
+        await ended(held[0][0])
+        for _, writer in held:
+            writer.close()
+
+
+async def test_a_body_in_small_chunks_takes_no_more_memory_than_its_bytes() -> None:
+    desk = Desk()
+    async with serving(desk) as (port, _):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n")
+        tracemalloc.start()
+        writer.write(b"2\r\nab\r\n" * 100_000)
+        await writer.drain()
+        writer.write(b"0\r\n\r\n")
+        assert await read_answer(reader) == (200, b"ok")
+        assert tracemalloc.get_traced_memory()[1] < 3_000_000  # of 700,000 bytes on the wire
+        tracemalloc.stop()
+        writer.close()
+    assert desk.asked == [("POST", "/", b"ab" * 100_000)]
