@@ -263,7 +263,10 @@ MPS_ENABLED: Final = f"{GROUP}/mps-enabled"
 TIMESLICING: Final = (f"{GROUP}/timeslicing", f"{GROUP}/time-slicing-enabled")
 MPS_CLIENTS: Final = f"{GROUP}/mps-clients"
 TIMESLICE_REPLICAS: Final = f"{GROUP}/timeslice-replicas"
-BACKOFF_UNTIL: Final = f"{GROUP}/sharing-backoff-until"  # ours, on a top owner whom sharing hurt
+# ... and what we write on a top owner whom sharing hurt: until when it has whole GPUs, how often that was, by whom.
+BACKOFF_UNTIL: Final = f"{GROUP}/sharing-backoff-until"
+SHARING_REVERTS: Final = f"{GROUP}/sharing-reverts"
+REVERTED_POLICY: Final = f"{GROUP}/sharing-reverted-policy"
 
 # ... and what the sharing webhook leaves on a pod that it changed.
 OPTIMIZED: Final = f"{GROUP}/optimized"
@@ -316,6 +319,7 @@ class Event:
     CONFLICTING_ANNOTATION: Final = "ConflictingAnnotation"
     INVALID_SHARING_MODE: Final = "InvalidSharingMode"
     REPARTITION_FAILED: Final = "RepartitionFailed"
+    SHARING_REVERTED: Final = "SharingReverted"
     EMPTYING: Final = "NodeEmptying"
     EMPTIED: Final = "NodeEmptied"
     EMPTYING_STOPPED: Final = "NodeEmptyingStopped"
@@ -325,5 +329,5 @@ WARNINGS: Final = frozenset({
     Event.NOTICE_FAILED, Event.RESUME_FAILED, Event.INVALID_ACK, Event.PAUSE_FAILED, Event.PAUSE_INEFFECTIVE,
     Event.PAUSE_REVERTED, Event.IDLE_SHARE_JUMP, Event.PRICE_SUSPICIOUS, Event.BUDGET_EXCEEDED, Event.BUDGET_ENFORCED,
     Event.BUDGET_OVERRIDDEN, Event.UNKNOWN_WORKLOAD_TYPE, Event.CONFLICTING_ANNOTATION, Event.INVALID_SHARING_MODE,
-    Event.REPARTITION_FAILED, Event.EMPTYING_STOPPED,
+    Event.REPARTITION_FAILED, Event.SHARING_REVERTED, Event.EMPTYING_STOPPED,
 })

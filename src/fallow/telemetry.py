@@ -147,6 +147,8 @@ METRICS: tuple[Metric, ...] = (
            is_late=True),
     _gauge("gpu_autoscaler_fragmented_gpus", "What is free, by why it is or is not of use.", ("cause",)),
     _gauge("gpu_autoscaler_shared_pods", "Running pods that were given a part of a GPU, by strategy.", ("strategy",)),
+    _counter("gpu_autoscaler_sharing_reverts_total", "Owners that got whole GPUs back because sharing hurt them.",
+             ("strategy", "reason")),
     # What GPUs cost, by the ledger. Whoever scrapes all replicas takes the leader's: `max`.
     *_money("gpu_autoscaler_total_cost", "What all GPUs have cost since the ledger began; it never falls."),
     *_money("gpu_autoscaler_hourly_cost_rate", "What all GPUs cost an hour now."),

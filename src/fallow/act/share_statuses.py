@@ -6,8 +6,8 @@ of.
 """
 
 import logging
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
 import msgspec
 
@@ -17,10 +17,13 @@ from fallow.clients.kubernetes import api as kube
 from fallow.model import units
 from fallow.model.policies import crd, sharing_crd
 from fallow.model.policies.sharing import NodeConfig, SharingPolicy
+from fallow.model.share_hurts import ShareRevert
 from fallow.model.sharing import PolicyStanding
 from fallow.model.units import Instant
 
 log = logging.getLogger("fallow")
+
+REVERTS: Final = "recentReverts"  # written by itself, when somebody was hurt
 
 
 class ShareStatuses:
@@ -48,6 +51,13 @@ class ShareStatuses:
             return
         self._is_failing = False
 
+    async def note_reverts(self, policy: SharingPolicy, reverts: Iterable[ShareRevert], now: Instant) -> None:
+        """Whom it hurt, beside what `write` keeps there: a brake must outlive us. Raises what the server says."""
+        listed = sharing_crd.write_reverts(reverts, now)
+        body = {"metadata": {"uid": policy.uid}, "status": {REVERTS: listed}}
+        await self._api.merge_patch(kube.SHARING_POLICIES, None, policy.name, body,
+                                    field_manager=names.FIELD_MANAGER, subresource="status")
+
     async def report_policy(self, policy: SharingPolicy, standing: PolicyStanding, now: Instant) -> None:
         await self.write(kube.SHARING_POLICIES, policy, make_policy_status(policy, standing, now))
 
@@ -66,7 +76,7 @@ def make_policy_status(policy: SharingPolicy, standing: PolicyStanding, now: Ins
         ),
     )
     status: dict[str, Any] = without_none(msgspec.to_builtins(made))
-    return status
+    return {key: value for key, value in status.items() if key != REVERTS}
 
 
 def without_none(value: Any) -> Any:
@@ -76,4 +86,4 @@ def without_none(value: Any) -> Any:
 
 
 def _timeless(status: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: without_none(value) for key, value in status.items() if key != "lastUpdateTime"}
+    return {key: without_none(value) for key, value in status.items() if key not in ("lastUpdateTime", REVERTS)}

@@ -16,7 +16,7 @@ from fallow import names
 from fallow.clients import errors
 from fallow.clients.kubernetes import api as kube
 from fallow.clients.kubernetes import discovery, follow
-from fallow.model import cluster
+from fallow.model import cluster, kinds
 from fallow.model.policies import attribution_crd, budget, budget_crd, scope_crd
 from fallow.model.seen import ABSENT, Input, Known, Register, Unseen, several
 from fallow.model.sharing import TopOwner
@@ -195,12 +195,14 @@ class TopOwners:
         return known[1]
 
     async def _climb(self, namespace: str, owner: OwnerRef) -> Input[TopOwner]:
+        below = list[tuple[OwnerRef, OwnerMeta]]()
         try:
             for _ in range(_MOST_OWNERS):
                 found = await self._read(namespace, owner)
                 above = _controller(found.metadata.owner_references)
                 if above is None:
-                    return Known(_see_top(owner, found.metadata))
+                    return Known(_see_top(owner, found.metadata, below))
+                below.append((owner, found.metadata))
                 owner = above
         except errors.ClientError as problem:
             return Unseen(f"{owner.kind}/{owner.name}: {problem}")
@@ -220,12 +222,23 @@ class TopOwners:
         return found
 
 
-def _see_top(owner: OwnerRef, meta: OwnerMeta) -> TopOwner:
+def _see_top(owner: OwnerRef, meta: OwnerMeta, below: Sequence[tuple[OwnerRef, OwnerMeta]]) -> TopOwner:
+    """A kind whose pods restart when it is marked has its back-off on the object below that carries its marks."""
     kept = {key: text for key, text in (meta.annotations or {}).items() if key.startswith(_OURS)}
+    row = kinds.find(_group(owner), owner.kind)
+    carries = row.marks_on if row is not None else None
+    for link, lower in below:
+        until = (lower.annotations or {}).get(names.BACKOFF_UNTIL)
+        if (_group(link), link.kind) == carries and until is not None:
+            kept.setdefault(names.BACKOFF_UNTIL, until)
     return TopOwner(
-        group=owner.api_version.rpartition("/")[0], kind=owner.kind, name=owner.name, uid=owner.uid,
+        group=_group(owner), kind=owner.kind, name=owner.name, uid=owner.uid,
         labels=meta.labels or {}, annotations=kept,
     )
+
+
+def _group(owner: OwnerRef) -> str:
+    return owner.api_version.rpartition("/")[0]
 
 
 def _controller(references: list[OwnerRef] | None) -> OwnerRef | None:

@@ -19,6 +19,7 @@ from fallow.decide import sharing
 from fallow.model import cluster
 from fallow.model.policies.sharing import SharingPolicy
 from fallow.model.seen import ABSENT, Input, Known, Register, Unseen
+from fallow.model.share_hurts import PolicyReverts
 from fallow.model.sharing import OwnerUse, PolicyCounts, PolicyStanding, TopOwner
 from fallow.model.units import MINUTE, Instant, Seconds
 from fallow.observe.share_pods import RunningPod
@@ -29,13 +30,15 @@ COUNTED: Final[Seconds] = 5 * MINUTE  # between two looks at all running pods
 
 
 class PolicySights(msgspec.Struct, frozen=True, kw_only=True):
-    """`policies` by rank. `owners`: of pods, by their uid, as far as they are known. `use`: of an owner, by its uid."""
+    """`policies` by rank. `owners`: of pods, by their uid, as far as they are known. `use`: of an owner, by its uid.
+    `reverts`: of a policy, by its name; None where nobody counted."""
 
     policies: Callable[[], Input[tuple[SharingPolicy, ...]]]
     nodes: Callable[[], Input[sharing.PartIndex]]
     namespaces: Callable[[], Register[cluster.Namespace]]
     owners: Callable[[], Mapping[str, TopOwner]]
     use: Callable[[str], Input[OwnerUse]]
+    reverts: Callable[[str], PolicyReverts | None]
     running: Callable[[], Awaitable[tuple[RunningPod, ...]]]
 
 
@@ -78,7 +81,7 @@ class SharePoliciesStory:
     def _stand(
         self, policy: SharingPolicy, nodes: Input[sharing.PartIndex], counts: Mapping[str, PolicyCounts] | None
     ) -> PolicyStanding:
-        made = sharing.stand_policy(policy, nodes)
+        made = sharing.stand_policy(policy, nodes, self._sights.reverts(policy.name))
         counted = None if counts is None else counts.get(policy.name, PolicyCounts())
         return msgspec.structs.replace(made, counts=counted)
 

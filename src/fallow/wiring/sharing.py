@@ -11,9 +11,10 @@ from typing import Any
 
 import msgspec
 
-from fallow import loop, telemetry
+from fallow import loop, names, telemetry
 from fallow.act import events, owner_uses, partitions, share_statuses
 from fallow.clients.kubernetes import api as kube
+from fallow.clients.prometheus import client
 from fallow.decide.sharing import PartIndex, ShareTerms
 from fallow.model import classes, cluster, long_memory
 from fallow.model.partition import PartitionNode
@@ -24,16 +25,18 @@ from fallow.observe import share_pods
 from fallow.observe import sharing as watching
 from fallow.observe.cluster import pods
 from fallow.observe.scrape import source
-from fallow.observe.usage import owning
+from fallow.observe.usage import hurting, owning
 from fallow.settings import readers
 from fallow.settings.cost_enforcement import EXEMPT
 from fallow.settings.sharing import DEFAULT_SCHEDULER, PartitionSettings
 from fallow.stories import owner_use as measuring
+from fallow.stories import share_guard as guarding
 from fallow.stories import share_policies as reporting
 from fallow.stories import sharing as shared
 from fallow.wiring.ground import Groundwork
 
-SHARING, POLICIES, OWNER_USE = "sharing", "share-policies", "owner-use"  # the names of the stories
+# The names of the stories.
+SHARING, POLICIES, OWNER_USE, GUARD = "sharing", "share-policies", "owner-use", "share-guard"
 
 
 class SharingParts(msgspec.Struct, frozen=True):
@@ -47,15 +50,22 @@ class SharingParts(msgspec.Struct, frozen=True):
 def make_stories(ground: Groundwork) -> tuple[list[loop.Story], list[Callable[[], Coroutine[Any, Any, None]]]]:
     """The daemon's, and what must run beside them. No less often than it looks for idle GPUs."""
     made, policies = make_parts(ground), watching.watch_policies(ground.api)
-    used = _make_owner_use(ground, lambda: isinstance(policies.seen, Known))
+    asked, statuses = _find_prometheus(ground), share_statuses.ShareStatuses(ground.api)
+    used = _make_owner_use(ground, lambda: isinstance(policies.seen, Known), asked)
+    guard = guarding.ShareGuardStory(
+        sights=guarding.GuardSights(
+            policies=lambda: policies.seen, pods=lambda: ground.seen.pods,
+            workloads=lambda: ground.seen.workloads({}), read=asked and hurting.HurtReader(*asked).read,
+        ),
+        hands=ground.hands, statuses=statuses, metrics=ground.metrics,
+    )
     story = reporting.SharePoliciesStory(
         sights=reporting.PolicySights(
             policies=lambda: watching.rank(policies.seen), nodes=lambda: _index(made.nodes()),
             namespaces=lambda: ground.seen.namespaces, owners=lambda: _find_owners(ground),
-            use=used.find, running=lambda: share_pods.list_running(ground.api),
+            use=used.find, reverts=guard.find_reverts, running=lambda: share_pods.list_running(ground.api),
         ),
-        statuses=share_statuses.ShareStatuses(ground.api), terms=_make_terms(ground),
-        metrics=ground.metrics,
+        statuses=statuses, terms=_make_terms(ground), metrics=ground.metrics,
     )
     reported = loop.Story(
         name=POLICIES, interval=min(reporting.INTERVAL, ground.options.loop.interval), budget=reporting.INTERVAL,
@@ -65,26 +75,37 @@ def make_stories(ground: Groundwork) -> tuple[list[loop.Story], list[Callable[[]
         name=OWNER_USE, interval=min(measuring.INTERVAL, ground.options.loop.interval), budget=measuring.BUDGET,
         tick=used.tick, look=used.look, fail=used.fail, is_vital=False,
     )
-    return [made.story, measured, reported], [*made.background, policies.run]
+    guarded = loop.Story(
+        name=GUARD, interval=min(guarding.INTERVAL, ground.options.loop.interval), budget=guarding.INTERVAL,
+        tick=guard.tick, look=guard.look, fail=guard.fail, is_vital=False,
+    )
+    return [made.story, measured, guarded, reported], [*made.background, policies.run]
 
 
-def _make_owner_use(ground: Groundwork, is_wanted: Callable[[], bool]) -> measuring.OwnerUseStory:
+def _find_prometheus(ground: Groundwork) -> tuple[client.Prometheus, owning.UseWords] | None:
+    """Whom to ask what pods used, and whose series count; None: there is nobody to believe."""
     options = ground.options
-    asked = None if isinstance(ground.usage, source.ScrapeSource) else ground.usage.prometheus
     honors = options.prometheus is not None and options.prometheus.honor_labels
+    # Where labels are as the exporter wrote them nothing tells which exporter that was.
+    if isinstance(ground.usage, source.ScrapeSource) or (honors and not options.trust_metrics):
+        return None
     words = owning.UseWords(
         *(("pod", "namespace") if honors else ("exported_pod", "exported_namespace")),
         exporters=None if options.trust_metrics else options.exporter_namespaces.pattern,
     )
-    # Where labels are as the exporter wrote them nothing tells which exporter that was.
-    is_blind = asked is None or (honors and not options.trust_metrics)
+    return ground.usage.prometheus, words
 
+
+def _make_owner_use(
+    ground: Groundwork, is_wanted: Callable[[], bool], asked: tuple[client.Prometheus, owning.UseWords] | None
+) -> measuring.OwnerUseStory:
     async def measure(pods: Sequence[owning.OwnedPod], now: Instant) -> Mapping[str, OwnerUse]:
         assert asked is not None
-        return await owning.read(asked, pods, words, now)
+        prometheus, words = asked
+        return await owning.read(prometheus, pods, words, now)
 
     return measuring.OwnerUseStory(
-        is_wanted=is_wanted, pods=lambda: _find_owned(ground), measure=None if is_blind else measure,
+        is_wanted=is_wanted, pods=lambda: _find_owned(ground), measure=None if asked is None else measure,
         tell=owner_uses.UseTeller(ground.api, ground.namespace).tell,
     )
 
@@ -119,10 +140,16 @@ def _find_owners(ground: Groundwork) -> dict[str, TopOwner]:
     return {
         everybody[place].uid: TopOwner(
             group=each.ref.group, kind=each.ref.kind, name=each.ref.name, uid=each.ref.uid, labels=each.labels,
-            annotations=each.annotations,
+            annotations=_find_marks(each),
         )
         for each in ground.seen.workloads({}) if each.ref.kind != kube.PODS.kind for place in each.pods
     }
+
+
+def _find_marks(of: cluster.Workload) -> Mapping[str, str]:
+    """As the webhook reads them: a back-off may stand below."""
+    until = of.marks.get(names.BACKOFF_UNTIL)
+    return of.annotations if until is None else {names.BACKOFF_UNTIL: until, **of.annotations}
 
 
 def make_parts(ground: Groundwork) -> SharingParts:

@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from fallow import names
+from fallow.decide.sharing import hurts as hurting
 from fallow.decide.sharing import parts, strategy
 from fallow.decide.sharing.needs import ShareNeeds
 from fallow.decide.sharing.parts import PartIndex
@@ -19,6 +20,7 @@ from fallow.decide.sharing.strategy import ShareAround, ShareTerms
 from fallow.model import gpus
 from fallow.model.policies.sharing import SharingPolicy, Strategy
 from fallow.model.seen import Input, Known, Unseen
+from fallow.model.share_hurts import PolicyReverts
 from fallow.model.sharing import PartGiven, PolicyCounts, PolicyStanding, SharePod
 from fallow.model.units import Instant
 
@@ -34,10 +36,17 @@ class _Faults(msgspec.Struct, frozen=True):
     because: str
 
 
-def stand(policy: SharingPolicy, nodes: Input[PartIndex]) -> PolicyStanding:
+_HURTS: Final = _Faults("TooManyReverts", "sharing hurt more than a fifth of its owners within a day, so it only "
+                                          "audits until somebody changes it")
+
+
+def stand(policy: SharingPolicy, nodes: Input[PartIndex], reverts: PolicyReverts | None = None) -> PolicyStanding:
+    """`reverts`: None where nobody counted."""
     status, ready = _find_ready(policy, nodes)
-    ignored = tuple(_find_ignored(policy))
+    hurts = policy.reverts_too_often or (reverts is not None and hurting.hurts_too_many(reverts))
+    ignored = (*((_HURTS,) if hurts else ()), *_find_ignored(policy))
     return PolicyStanding(
+        reverted=None if reverts is None else reverts.reverted,
         ready=(status, ready.reason, ready.because),
         degraded=("True", ignored[0].reason, "; ".join(each.because for each in ignored)) if ignored
         else ("False", "AsAsked", "all of it is heeded"),
@@ -73,8 +82,8 @@ def _find_ignored(policy: SharingPolicy) -> Iterable[_Faults]:
     """What the device plugin cannot do, and what it therefore does instead."""
     by_mps = policy.strategy in (Strategy.mps, Strategy.auto)
     by_turns = policy.strategy in (Strategy.timeslicing, Strategy.auto)
-    if policy.reverts_too_often:
-        yield _Faults("TooManyReverts", "sharing hurt too many of its owners within a day, so it only audits")
+    if policy.guard.restarts_on_revert:
+        yield _Faults("RestartOnRevertIgnored", "pods that run stay as they are; only the next ones have whole GPUs")
     if by_mps and (policy.active_threads != _WHOLE_TURN or policy.memory_limit is not None):
         yield _Faults("EqualSharesOnly", "the device plugin gives all MPS clients of a GPU equal shares of threads and "
                                          "memory, whatever mpsConfig says")

@@ -5,7 +5,7 @@ wrong with it; the definition for the API server.
 Invariant: `parse` never raises, and a policy that is wrong changes nobody's pods.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, ClassVar
 
 import msgspec
@@ -16,9 +16,11 @@ from fallow.model.classes import WorkClass
 from fallow.model.policies import crd, scope_crd, sharing
 from fallow.model.policies.crd import Count, Flag, Moment, Text, one_of
 from fallow.model.selectors import Selector
+from fallow.model.share_hurts import ShareRevert
 
 PROFILE = r"[1-7]g\.[0-9]+gb(\+me)?"
 _INT32 = 2**31
+MOST_REVERTS = 100  # that a status keeps; the oldest go first
 
 StrategyName = Annotated[str, one_of(*sharing.Strategy)]
 ModeName = Annotated[str, one_of(*sharing.SharingMode)]
@@ -92,11 +94,20 @@ class SharingCondition(crd.PolicyCondition, frozen=True, rename="camel"):
     type: Annotated[str, one_of("Ready", "Degraded"), "What is said."]
 
 
+class RevertStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    owner: Annotated[Text, "The uid of the owner."]
+    at: Annotated[Moment, "When."]
+
+
+Reverts = Annotated[tuple[RevertStatus, ...], {"maxItems": MOST_REVERTS}]
+
+
 class SharingPolicyStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     observed_generation: Annotated[Count | None, "Generation of the spec that was read."] = None
     applied_pods: Annotated[Count | None, "Running pods that it changed."] = None
     audited_pods: Annotated[Count | None, "Pods that it would have changed."] = None
     reverted_workloads: Annotated[Count | None, "Owners that have whole GPUs again, because sharing hurt."] = None
+    recent_reverts: Annotated[Reverts, "Owners that sharing hurt within a day."] = ()
     last_update_time: Annotated[Moment | None, "When this was last known."] = None
     conditions: Annotated[tuple[SharingCondition, ...], crd.keyed("type"), "Ready, Degraded."] = ()
 
@@ -151,10 +162,30 @@ def read_creation(obj: Mapping[str, Any]) -> units.Instant:
 
 
 def _reverts(obj: Mapping[str, Any]) -> bool:
-    status = found if isinstance(found := obj.get("status"), Mapping) else {}
-    listed = status.get("conditions")
+    """As it was for this very spec: whoever changes a policy has it tried anew."""
+    metadata = found if isinstance(found := obj.get("metadata"), Mapping) else {}
+    said = ("Degraded", "True", "TooManyReverts", metadata.get("generation"))
     return any(
-        isinstance(one, Mapping) and (one.get("type"), one.get("status"), one.get("reason"))
-        == ("Degraded", "True", "TooManyReverts")
-        for one in (listed if isinstance(listed, list | tuple) else ())
+        (one.get("type"), one.get("status"), one.get("reason"), one.get("observedGeneration")) == said
+        for one in _list_status(obj, "conditions")
     )
+
+
+def read_reverts(status: Mapping[str, Any]) -> tuple[ShareRevert, ...]:
+    """As we wrote them."""
+    found = ((one.get("owner"), one.get("at")) for one in _list_status({"status": status}, "recentReverts"))
+    read = ((owner, units.read_instant(at) if isinstance(at, str) else None) for owner, at in found)
+    return tuple(ShareRevert(owner, at) for owner, at in read if isinstance(owner, str) and at is not None)
+
+
+def write_reverts(reverts: Iterable[ShareRevert], now: units.Instant) -> list[dict[str, str]]:
+    """Of each owner the last, within a day."""
+    last = {each.owner: each.at for each in sorted(reverts, key=lambda each: each.at) if now - each.at < units.DAY}
+    kept = sorted(last.items(), key=lambda each: each[1])[-MOST_REVERTS:]
+    return [{"owner": owner, "at": units.rfc3339(at)} for owner, at in kept]
+
+
+def _list_status(obj: Mapping[str, Any], field: str) -> list[Mapping[str, Any]]:
+    status = found if isinstance(found := obj.get("status"), Mapping) else {}
+    listed = status.get(field)
+    return [one for one in listed if isinstance(one, Mapping)] if isinstance(listed, list | tuple) else []

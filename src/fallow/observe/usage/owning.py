@@ -45,7 +45,7 @@ class UseWords(msgspec.Struct, frozen=True):
     exporters: str | None = None
 
 
-class _PodLabels(msgspec.Struct, frozen=True):
+class PodLabels(msgspec.Struct, frozen=True):
     exported_pod: str = ""
     exported_namespace: str = ""
     pod: str = ""
@@ -80,7 +80,7 @@ async def _read(
 
     async def ask(promql: str) -> _Values:
         asked = f"max by ({words.namespace}, {words.pod})({promql})"
-        answer = await prometheus.query(asked, now, row=_PodLabels)
+        answer = await prometheus.query(asked, now, row=PodLabels)
         if answer.partial:
             raise errors.BadAnswer("Prometheus answered only in part")
         return {(getattr(each.metric, words.namespace), getattr(each.metric, words.pod)): float(each.value.value)

@@ -62,7 +62,9 @@ def test_every_field_of_a_policy_is_read() -> None:
 
 
 def test_a_policy_that_reverts_too_often_audits() -> None:
-    said = {"conditions": [{"type": "Degraded", "status": "True", "reason": "TooManyReverts"}]}
+    said = {"conditions": [
+        {"type": "Degraded", "status": "True", "reason": "TooManyReverts", "observedGeneration": 3},
+    ]}
     assert not policy(bad_sharing.GOOD_POLICIES["most"], status=said).enforces
 
 

@@ -1,0 +1,139 @@
+"""The guard of those who share GPUs: every five minutes, whether sharing hurt somebody, and whole GPUs back if it did.
+
+    look    owners whose first shared pod is less than a day old; what Prometheus tells of them, now and before
+    plan    who was hurt, by what
+    act     the policy's status first (the brake), then the back-off on the owner, which the webhook heeds
+    tell    an Event on the owner, a counter, a line in the log
+
+Whatever cannot be asked hurts nobody. Nothing that runs is touched.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final, TypeAlias
+
+import msgspec
+
+from fallow import telemetry
+from fallow.act import hands as doing
+from fallow.act.share_statuses import ShareStatuses
+from fallow.clients import errors
+from fallow.decide import sharing
+from fallow.model import cluster
+from fallow.model.decision import Status
+from fallow.model.policies import sharing_crd
+from fallow.model.policies.sharing import SharingPolicy
+from fallow.model.seen import Input, Known, Unseen
+from fallow.model.share_hurts import EVALUATED, Hurt, HurtSeen, PolicyReverts, SharedOwner, ShareRevert
+from fallow.model.units import DAY, Instant, Seconds
+from fallow.stories.turn import Turn, stumbling
+
+log = logging.getLogger("fallow")
+
+INTERVAL: Final[Seconds] = EVALUATED
+Read: TypeAlias = Callable[[Sequence[SharedOwner], Instant], Awaitable[Mapping[str, HurtSeen]]]
+
+
+class GuardSights(msgspec.Struct, frozen=True, kw_only=True):
+    """`pods`: what the workloads' places point into. `read` None: there is no Prometheus to ask, or none to believe."""
+
+    policies: Callable[[], Input[tuple[SharingPolicy, ...]]]
+    pods: Callable[[], Sequence[cluster.Pod]]
+    workloads: Callable[[], Sequence[cluster.Workload]]
+    read: Read | None
+
+
+class GuardCycle(msgspec.Struct, frozen=True, kw_only=True):
+    """`because`: why nobody can tell whether anybody was hurt."""
+
+    watched: int = 0
+    hurt: tuple[tuple[SharedOwner, Hurt], ...] = ()
+    because: str = ""
+    failure: str = ""
+
+
+class ShareGuardStory:
+    def __init__(
+        self, *, sights: GuardSights, hands: doing.Hands, statuses: ShareStatuses, metrics: telemetry.Telemetry
+    ) -> None:
+        self._sights, self._hands, self._statuses, self._metrics = sights, hands, statuses, metrics
+        self._noted: dict[str, tuple[ShareRevert, ...]] = {}  # by policy: what we wrote, until it is seen there
+        self._counts: Mapping[str, PolicyReverts] = {}
+        self._said = ""
+
+    async def tick(self, turn: Turn) -> GuardCycle:
+        made = await self.look(turn)
+        for owner, hurt in made.hurt:
+            if turn.may_act():
+                await self._revert(owner, hurt, turn.now)
+        with stumbling():
+            self._count(turn.now)
+        if made.because and made.because != self._said:
+            log.warning("whether sharing hurts anybody cannot be told: %s", made.because)
+        self._said = made.because
+        return made
+
+    async def look(self, turn: Turn) -> GuardCycle:
+        known = self._sights.policies()
+        if isinstance(known, Unseen):
+            return self.fail(known.why, turn)
+        with stumbling():
+            policies = known.value if isinstance(known, Known) else ()
+            watched = sharing.find_watched(self._sights.workloads(), self._sights.pods(), policies, turn.now)
+        if not watched:
+            return GuardCycle()
+        if self._sights.read is None:
+            return GuardCycle(watched=len(watched), because="there is no Prometheus that is believed")
+        try:
+            seen = await turn.in_time(_ask(self._sights.read, watched, turn.now))
+        except errors.ClientError as problem:
+            return GuardCycle(watched=len(watched), because=str(problem))
+        judged = ((each, sharing.judge_hurt(seen[each.workload.ref.uid], each.guard)) for each in watched)
+        return GuardCycle(watched=len(watched), hurt=tuple((each, hurt) for each, hurt in judged if hurt is not None))
+
+    def fail(self, because: str, turn: Turn) -> GuardCycle:
+        return GuardCycle(failure=because)
+
+    def find_reverts(self, policy: str) -> PolicyReverts | None:
+        """As they were last counted."""
+        return self._counts.get(policy)
+
+    async def _revert(self, owner: SharedOwner, hurt: Hurt, now: Instant) -> None:
+        mark = sharing.revert(owner, hurt, now)
+        try:
+            if not self._hands.writer.is_dry:
+                await self._note(owner, now)
+            done = await self._hands.mark(mark, now)
+        except errors.ClientError as problem:
+            log.warning("sharing hurt %s, and it did not get whole GPUs back: %s", owner.workload.ref, problem)
+            return
+        log.warning("%s: %s (%s)", owner.workload.ref, mark.because, done.status)
+        if done.status is Status.done:
+            self._metrics.add("gpu_autoscaler_sharing_reverts_total", 1, (owner.strategy, str(hurt.reason)))
+
+    async def _note(self, owner: SharedOwner, now: Instant) -> None:
+        policy = next((each for each in self._list_policies() if each.name == owner.policy), None)
+        if policy is None:  # the pod itself asked to share, or its policy is gone
+            return
+        reverts = (*self._find_noted(policy, now), ShareRevert(owner.workload.ref.uid, now))
+        await self._statuses.note_reverts(policy, reverts, now)
+        self._noted[policy.uid] = reverts
+
+    def _find_noted(self, policy: SharingPolicy, now: Instant) -> tuple[ShareRevert, ...]:
+        ours = (each for each in self._noted.get(policy.uid, ()) if now - each.at < DAY)
+        return (*sharing_crd.read_reverts(policy.status), *ours)
+
+    def _count(self, now: Instant) -> None:
+        workloads, pods = self._sights.workloads(), self._sights.pods()
+        self._counts = {
+            each.name: sharing.count_reverts(each, workloads, pods, self._find_noted(each, now), now)
+            for each in self._list_policies()
+        }
+
+    def _list_policies(self) -> tuple[SharingPolicy, ...]:
+        known = self._sights.policies()
+        return known.value if isinstance(known, Known) else ()
+
+
+async def _ask(read: Read, owners: Sequence[SharedOwner], now: Instant) -> Mapping[str, HurtSeen]:
+    return await read(owners, now)
