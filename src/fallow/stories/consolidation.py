@@ -24,7 +24,7 @@ from fallow.decide import packing
 from fallow.model import cluster, emptying
 from fallow.model.units import HOUR, MINUTE, Instant, Seconds
 from fallow.observe.cluster.emptied import NodeEyes, TouchedNode
-from fallow.stories.turn import Turn, stumbling
+from fallow.stories.turn import Complaint, Turn, stumbling
 
 log = logging.getLogger("fallow")
 
@@ -66,7 +66,7 @@ class ConsolidationStory:
     ) -> None:
         self._eyes, self._hands, self._terms, self._metrics = eyes, hands, terms, metrics
         self._last = ConsolidationCycle()
-        self._said = self._failed = ""
+        self._said, self._complaint = "", Complaint("which nodes could be emptied is not known: %s")
 
     async def tick(self, turn: Turn) -> ConsolidationCycle:
         touched = await turn.in_time(self._eyes.nodes.find_touched())
@@ -85,6 +85,7 @@ class ConsolidationStory:
     def _keep(
         self, *, plan: packing.ConsolidationPlan | None = None, planned_at: Instant | None = None, done: str = ""
     ) -> ConsolidationCycle:
+        self._complaint.note("")
         self._last = ConsolidationCycle(
             plan=plan or self._last.plan, planned_at=planned_at or self._last.planned_at, done=done
         )
@@ -95,9 +96,7 @@ class ConsolidationStory:
         return ConsolidationCycle(plan=found, planned_at=turn.now)
 
     def fail(self, because: str, turn: Turn) -> ConsolidationCycle:
-        if because != self._failed:
-            log.warning("which nodes could be emptied is not known: %s", because)
-        self._failed = because
+        self._complaint.note(because)
         return ConsolidationCycle(failure=because)
 
     def _is_due(self, now: Instant) -> bool:

@@ -15,7 +15,7 @@ from fallow.model.seen import ABSENT, Input, Known, Unseen
 from fallow.model.sharing import OwnerUse
 from fallow.model.units import HOUR, MINUTE, Instant, Seconds
 from fallow.observe.usage.owning import OwnedPod
-from fallow.stories.turn import Turn
+from fallow.stories.turn import Complaint, Turn
 
 log = logging.getLogger("fallow")
 
@@ -43,22 +43,26 @@ class OwnerUseStory:
     ) -> None:
         self._is_wanted, self._pods, self._measure, self._tell = is_wanted, pods, measure, tell
         self._last: OwnerUseTurn | None = None
+        self._is_told, self._complaint = False, Complaint("what owners used of GPUs is not told the webhook: %s")
 
     async def tick(self, turn: Turn) -> OwnerUseTurn:
         last = self._last
         if last is None or last.because or not 0 <= turn.now - last.at < MEASURED:
-            self._last = await self._look(turn)
+            self._last, self._is_told = await self._look(turn), False
             if self._last.because and (last is None or last.because != self._last.because):
                 log.info("what owners used of GPUs is not known: %s", self._last.because)
-            elif not self._last.because and turn.may_act():
-                await self._tell(self._last.used, turn.now)
         assert self._last is not None
+        if not self._last.because and not self._is_told and turn.may_act():  # what failed is tried anew, not measured
+            await self._tell(self._last.used, self._last.at)
+            self._is_told = True
+            self._complaint.note("")
         return self._last
 
     async def look(self, turn: Turn) -> OwnerUseTurn:
-        return self.fail("the leader knows", turn)
+        return OwnerUseTurn(at=turn.now, because="the leader knows")
 
     def fail(self, because: str, turn: Turn) -> OwnerUseTurn:
+        self._complaint.note(because)
         return OwnerUseTurn(at=turn.now, because=because)
 
     def find(self, uid: str) -> Input[OwnerUse]:

@@ -23,7 +23,7 @@ from fallow.model.share_hurts import PolicyReverts
 from fallow.model.sharing import OwnerUse, PolicyCounts, PolicyStanding, TopOwner
 from fallow.model.units import MINUTE, Instant, Seconds
 from fallow.observe.share_pods import RunningPod
-from fallow.stories.turn import Turn, stumbling
+from fallow.stories.turn import Complaint, Turn, stumbling
 
 INTERVAL: Final[Seconds] = MINUTE
 COUNTED: Final[Seconds] = 5 * MINUTE  # between two looks at all running pods
@@ -56,6 +56,8 @@ class SharePoliciesStory:
     ) -> None:
         self._sights, self._statuses, self._terms, self._metrics = sights, statuses, terms, metrics
         self._counted: tuple[Instant, frozenset[tuple[str, int]], Mapping[str, PolicyCounts]] | None = None
+        self._complaint = Complaint("what becomes of GPUSharingPolicies is not told: %s")
+        self._uncounted = Complaint("pods that share GPUs are not counted: %s")
 
     async def tick(self, turn: Turn) -> PoliciesCycle:
         made = await self.look(turn)
@@ -63,6 +65,7 @@ class SharePoliciesStory:
         for policy in known.value if isinstance(known, Known) else ():
             if policy.name in made.standings and turn.may_act():
                 await self._statuses.report_policy(policy, made.standings[policy.name], turn.now)
+        self._complaint.note(made.failure)
         return made
 
     async def look(self, turn: Turn) -> PoliciesCycle:
@@ -76,6 +79,7 @@ class SharePoliciesStory:
             return PoliciesCycle(standings={each.name: self._stand(each, nodes, counts) for each in known.value})
 
     def fail(self, because: str, turn: Turn) -> PoliciesCycle:
+        self._complaint.note(because)
         return PoliciesCycle(failure=because)
 
     def _stand(
@@ -93,8 +97,10 @@ class SharePoliciesStory:
             return last[2]
         try:
             running = await turn.in_time(self._list())
-        except errors.ClientError:
+        except errors.ClientError as problem:
+            self._uncounted.note(str(problem))
             return None
+        self._uncounted.note("")
         with stumbling():
             owners, nodes = self._sights.owners(), self._sights.nodes()
             seen = ((each.pod, self._look_around(each, policies, nodes, owners)) for each in running)

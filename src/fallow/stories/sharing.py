@@ -30,7 +30,7 @@ from fallow.model.partition import (
 from fallow.model.policies.sharing import NodeConfig
 from fallow.model.seen import Input, Known, Unseen
 from fallow.model.units import Instant, Seconds
-from fallow.stories.turn import Turn, stumbling
+from fallow.stories.turn import Complaint, Turn, stumbling
 
 log = logging.getLogger("fallow")
 
@@ -68,7 +68,7 @@ class SharingStory:
         """`held`: why no change may begin now; "": one may."""
         self._sights, self._hands, self._metrics, self._most, self._held = sights, hands, metrics, most, held
         self._said: dict[str, str] = {}  # by config: what the log has
-        self._failed = ""
+        self._complaint = Complaint("how GPUs are shared is not seen: %s")
         self._warned: set[tuple[str, str]] = set()  # uids of pods, and what of
 
     async def tick(self, turn: Turn) -> SharingCycle:
@@ -88,6 +88,7 @@ class SharingStory:
         # 5. Tell: people whose pods ask for what there is not; the log.
         await self._warn(turn)
         self._tell(made.turns)
+        self._complaint.note("")
         return made
 
     async def look(self, turn: Turn) -> SharingCycle:
@@ -104,9 +105,7 @@ class SharingStory:
             return SharingCycle(turns=sharing.plan_nodes(sights, turn.now))
 
     def fail(self, because: str, turn: Turn) -> SharingCycle:
-        if because != self._failed:
-            log.warning("how GPUs are shared is not seen: %s", because)
-        self._failed = because
+        self._complaint.note(because)
         return SharingCycle(failure=because)
 
     def _see(self, name: str) -> NodeSharing | None:

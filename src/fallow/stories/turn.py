@@ -42,6 +42,19 @@ def stumbling() -> Iterator[None]:
         raise Stumbled(f"unexpected {type(problem).__name__} ({problem}); the log has more") from problem
 
 
+class Complaint:
+    """What ails a story: in the log when it becomes another, and anew once it was well. `sentence` has a %s for it."""
+
+    def __init__(self, sentence: str) -> None:
+        self._sentence, self._said = sentence, ""
+
+    def note(self, because: str) -> None:
+        """"": it is well."""
+        if because and because != self._said:
+            log.warning(self._sentence, because)
+        self._said = because
+
+
 class Turn:
     """One cycle of one story. `clock` is the wall clock, `monotonic` one that nobody sets."""
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 
+import pytest
+
 from fallow.clients import errors
 from fallow.model.seen import ABSENT, Known, Unseen
 from fallow.model.sharing import OwnerUse
@@ -19,7 +21,7 @@ class Desk:
     """A story, its clock, and what it asked and told."""
 
     def __init__(self) -> None:
-        self.now, self.is_wanted, self.problem = 0.0, True, ""
+        self.now, self.is_wanted, self.problem, self.refusal = 0.0, True, "", ""
         self.asked: list[float] = []
         self.told: list[float] = []
         self.story = OwnerUseStory(
@@ -33,12 +35,16 @@ class Desk:
         return {"u-1": USE}
 
     async def tell(self, used: Mapping[str, OwnerUse], at: float) -> None:
+        if self.refusal:
+            raise errors.Unreachable(self.refusal)
         self.told.append(at)
 
     async def tick(self, at: float, *, leads: bool = True) -> str:
         self.now = at
-        turn = Turn(clock=lambda: at, monotonic=lambda: 0.0, budget=9.0, stopping=asyncio.Event(), leads=lambda: leads)
-        return (await self.story.tick(turn)).because
+        return (await self.story.tick(self.turn(at, leads=leads))).because
+
+    def turn(self, at: float, *, leads: bool = True) -> Turn:
+        return Turn(clock=lambda: at, monotonic=lambda: 0.0, budget=9.0, stopping=asyncio.Event(), leads=lambda: leads)
 
 
 async def test_it_is_measured_once_an_hour_and_told() -> None:
@@ -71,3 +77,27 @@ async def test_who_does_not_lead_tells_nobody() -> None:
     desk = Desk()
     assert await desk.tick(0.0, leads=False) == ""
     assert desk.told == []
+
+
+async def test_what_could_not_be_told_is_told_in_the_next_turn_and_not_measured_again(
+    caplog: pytest.LogCaptureFixture
+) -> None:
+    desk = Desk()
+    desk.refusal = "configmaps is forbidden"
+    for at in (0.0, 60.0):
+        with pytest.raises(errors.Unreachable) as refused:
+            await desk.tick(at)
+        desk.story.fail(str(refused.value), desk.turn(at))  # as the loop does
+    assert [each.getMessage() for each in caplog.records] == [
+        "what owners used of GPUs is not told the webhook: configmaps is forbidden"
+    ]
+    desk.refusal = ""
+    assert await desk.tick(120.0) == ""
+    assert (desk.asked, desk.told) == ([0.0], [0.0])  # as old as it is
+
+
+async def test_who_begins_to_lead_tells_what_it_knows() -> None:
+    desk = Desk()
+    await desk.tick(0.0, leads=False)
+    await desk.tick(60.0)
+    assert (desk.asked, desk.told) == ([0.0], [0.0])
