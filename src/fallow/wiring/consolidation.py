@@ -44,8 +44,6 @@ def _make_eyes(ground: Groundwork) -> consolidation.ConsolidationEyes:
         return find_kept(now)
 
     def why_fixed(pod: cluster.Pod, now: Instant) -> str:
-        if blind := ground.seen.why_blind_to_pods():
-            return f"who keeps it is not seen: {blind}"
         return find_kept(now)(pod) or packing.why_fixed(pod, now)
 
     nodes = emptied.NodeEyes(ground.api, why_fixed)

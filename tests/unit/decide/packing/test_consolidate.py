@@ -194,7 +194,6 @@ def test_a_refusal_that_lasts_ends_it_and_the_node_is_given_back() -> None:
     (node(POD, cordoned=False), {}, "ChangedByOther", False),
     (node(POD, record=None, broken=True), {}, "RecordBroken", True),
     (node(msgspec.structs.replace(POD, fixed="asked not to be disrupted")), {}, "Unmovable", True),
-    (node(msgspec.structs.replace(POD, fixed="ada keeps it"), record=with_(leaving=LEAVING)), {}, "Unmovable", True),
     (node(record=with_(empty_since=NOW - 1800)), {}, "NotTaken", True),
     (node(msgspec.structs.replace(POD, fixed="it is kept"), record=with_(leaving=LEAVING)), {}, "Unmovable", True),
     (node(msgspec.structs.replace(POD, stays=True), record=with_(leaving=LEAVING)), {}, "Unmovable", True),
