@@ -44,7 +44,7 @@ def _apply(book: Book, gpu: Gpu, hour: Second, found: list[usage.HourReading]) -
         use = _find_use(holding, by_pod)
         if use is not None:
             book.measure(holding, hour, use, is_final=True)
-    energy = _find_energy(gpu, hour, held, by_pod)
+    energy = _find_energy(hour, held, by_pod)
     if energy:
         book.burn(gpu, hour, energy)
 
@@ -64,7 +64,7 @@ def _first(*values: float | None) -> float | None:
 
 
 def _find_energy(
-    gpu: Gpu, hour: Second, held: list[Holding], by_pod: Mapping[_Named, list[usage.HourReading]]
+    hour: Second, held: list[Holding], by_pod: Mapping[_Named, list[usage.HourReading]]
 ) -> dict[str, int]:
     """Millijoules by pod. Of a GPU in parts each series tells of all of it, whomever it names."""
     if any(each.faces.last.key.sharing is not Sharing.exclusive for each in held):

@@ -43,7 +43,7 @@ def make(gpu: Gpu, since: Second, now: Second) -> list[Interval]:
     if gpu.end is None:
         for draft in _add(gpu, drafts, tails, now, now):
             draft.is_open = True
-    return _finish(gpu, drafts, since, now)
+    return _finish(gpu, drafts, since)
 
 
 def _add(
@@ -123,7 +123,7 @@ def _rate_between(nano: Nano, low: Fraction, high: Fraction) -> Nano:
     return int(nano * high) - int(nano * low)
 
 
-def _finish(gpu: Gpu, drafts: list[_Draft], since: Second, now: Second) -> list[Interval]:
+def _finish(gpu: Gpu, drafts: list[_Draft], since: Second) -> list[Interval]:
     """Drafts with what was measured in the hours from `since` on; what ended before stays as it is."""
     first = since // HOUR * HOUR
     uses = {(each.slot, each.pod_uid): _uses_of(each, drafts, first) for each in gpu.holdings}

@@ -77,9 +77,9 @@ class Reader:
                 add_number(number)
                 add_value(value)
             elif (name := _NAME.match(line)) and name[0] in self._wanted:
-                self._read(line, head, into)
+                self._read(line, into)
 
-    def _read(self, line: bytes, head: bytes, into: "IncomingPage") -> None:
+    def _read(self, line: bytes, into: "IncomingPage") -> None:
         found = _LINE.fullmatch(line)
         if found is None:
             raise Unreadable(f"a line of {_shown(line)} cannot be read")

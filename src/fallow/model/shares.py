@@ -271,13 +271,11 @@ def _lay_out(
     if not any(cut.values()):
         return (whole,) * count
     uncut = min(count, math.ceil(sum(number for name, number in offered if name in plain) / replicas))
-    cards = _deal(cut, units, replicas, max(1, count - uncut))
+    cards = _deal(cut, units, max(1, count - uncut))
     return (*(whole,) * uncut, *(_cut_board(card, units, replicas) for card in cards))[:count]
 
 
-def _deal(
-    cut: Mapping[str, int], units: Mapping[str, PhysicalUnit], replicas: int, boards: int
-) -> list[tuple[str, ...]]:
+def _deal(cut: Mapping[str, int], units: Mapping[str, PhysicalUnit], boards: int) -> list[tuple[str, ...]]:
     """Which instances are on which GPU: alike on all where that comes out even, as they are mostly cut; else each, the
     largest first, on the first that has compute slices left."""
     if all(number % boards == 0 for number in cut.values()):

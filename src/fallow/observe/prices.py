@@ -80,7 +80,7 @@ class PriceWatch:
     async def look(self, nodes: Iterable[cluster.Node], now: Instant) -> PricesSeen:
         found = (node_facts.read(node, region=self._region) for node in nodes)
         facts = tuple(each for each in found if each.gpus or each.gpu_model)
-        problems = [*await self._read_given(), *await self._remember(now)]
+        problems = [*await self._read_given(), *await self._remember()]
         changed = list[PriceRow]()
         for capacity in _ASKED if self._fetcher else ():
             changed += await self._refresh(capacity, facts, now)
@@ -121,7 +121,7 @@ class PriceWatch:
 
     # ---- the cloud's ----
 
-    async def _remember(self, now: Instant) -> Sequence[str]:
+    async def _remember(self) -> Sequence[str]:
         """What an earlier life fetched; asked for until it answers."""
         if self._recall is None:
             return ()

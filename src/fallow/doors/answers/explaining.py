@@ -139,7 +139,7 @@ def explain(
     hours = facts.offered_hours(rule.consent)
     seconds = row.idle_seconds
     return FullExplanation(
-        **fields, revision=row.revision, row=row, sentence=tell_sentence(row, finding, now), threshold=rule.activity,
+        **fields, revision=row.revision, row=row, sentence=tell_sentence(row), threshold=rule.activity,
         grace_seconds=rule.notice.grace, keep_hours=hours, max_keep_hours=rule.consent.max_ack / HOUR,
         keep_cost=tuple(_offer(each, now, row.per_hour) for each in hours), may=may,
         checks=tuple(find_checks(finding, base, row, frozen)), signals=tuple(tell_signals(base, finding)),
@@ -162,7 +162,7 @@ def _offer(hours: int, now: Instant, per_hour: float | None) -> KeepOffered:
 # ---- sentences -------------------------------------------------------------------------------------------------------
 
 
-def tell_sentence(row: telling.ApiRow, finding: decision.Finding, now: Instant) -> str:
+def tell_sentence(row: telling.ApiRow) -> str:
     """The first thing a person reads."""
     if row.rest is not None:
         return f"Resting since {row.rest.at}. One press brings it back."

@@ -120,7 +120,7 @@ class Picture:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width, height = options.max_width, options.height or console.size.height
         moment = self.moment
-        top = [_headline(moment, width), *_fold(_legend(moment), width), *_warnings(moment)]
+        top = [_headline(moment), *_fold(_legend(moment), width), *_warnings(moment)]
         bottom = [*_fold(_sums(moment), width), *_commands(moment, height)]
         rows = max(0, height - len(top) - len(bottom))
         yield Group(*top, *([_body(moment, width, rows)] if rows > 2 else []), *bottom)
@@ -144,7 +144,7 @@ def _fold(parts: Sequence[Text], width: int) -> list[Text]:
     return lines
 
 
-def _headline(moment: Moment, width: int) -> RenderableType:
+def _headline(moment: Moment) -> RenderableType:
     grid = Table.grid(padding=(0, 1), expand=True)
     grid.add_column(no_wrap=True)
     grid.add_column(ratio=1)
