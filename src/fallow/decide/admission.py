@@ -46,15 +46,15 @@ class AdmitReason(StrEnum):
 
 
 class PodWanted(msgspec.Struct, frozen=True, kw_only=True):
-    """What of a pod matters here. `daemons`: the API group of the DaemonSet that it says it is of; None: of none. Its
-    maker wrote that, so it proves nothing. `claims`: whether they are of GPUs is not said on the pod."""
+    """What of a pod matters here. `is_daemons`: it says that it is of a DaemonSet. Its maker wrote that, so it proves
+    nothing. `claims`: whether they are of GPUs is not said on the pod."""
 
     namespace: str
     labels: Mapping[str, str] = {}
     annotations: Mapping[str, str] | None = None
     has_gpus: bool = False
     claims: tuple[ClaimWanted, ...] = ()
-    daemons: str | None = None
+    is_daemons: bool = False
     node_name: str = ""
     node_selector: Mapping[str, str] = {}
     affinity: Mapping[str, Any] | None = None
@@ -134,9 +134,7 @@ def _money(text: str) -> str:
 
 
 def change(pod: PodWanted, meant: Sequence[CostBudget]) -> Patch:
-    """What makes it keep to these budgets. One that has its node is left alone: nothing could be chosen any more."""
-    if pod.node_name:
-        return ()
+    """What makes it keep to these budgets, where it can still wait and choose (`find_bound`)."""
     closed = [each for each in meant if each.enforcement.throttle.block_on_demand]
     capped = [each for each in meant if each.enforcement.throttle.has_cap]
     affinity = _keep_to_cheap(pod) if closed else None
@@ -145,6 +143,15 @@ def change(pod: PodWanted, meant: Sequence[CostBudget]) -> Patch:
     if holding:
         operations += _gate(pod, sorted({each.name for each in holding}))
     return tuple(operations)
+
+
+def find_bound(pod: PodWanted, meant: Sequence[CostBudget]) -> str:
+    """Why it can be made to keep to none of them: its maker chose a node, so that it goes past the scheduler. "": it
+    can."""
+    throttles = [each.enforcement.throttle for each in meant]
+    if not pod.node_name or not any(each.block_on_demand or each.has_cap for each in throttles):
+        return ""
+    return f"it names its node ({pod.node_name}), so that it could not wait for room: leave out nodeName"
 
 
 def _put(path: str, value: Any) -> dict[str, Any]:

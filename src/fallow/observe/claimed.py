@@ -1,7 +1,8 @@
 """Does a pod that is not there yet ask for GPUs by ResourceClaims?
 
 In: the claims that its spec names, by name or by template. Out: whether one of their requests is for a class of GPUs;
-not seen, where a claim, its template or a class cannot be read. A class is one of GPUs where NVIDIA's driver made it,
+not seen, where one that might be cannot be read; absent, where one of what they name is not there: no pod can run
+with that, and whoever makes it afterwards chooses what it is. A class is one of GPUs where NVIDIA's driver made it,
 or where what it selects by names that driver. Read from the API server each time: such pods are few, and only those
 that a spent budget means are asked about.
 """
@@ -16,7 +17,7 @@ from fallow.clients import errors
 from fallow.clients.kubernetes import api as kube
 from fallow.clients.kubernetes import discovery
 from fallow.model.policies.budget import ClaimWanted
-from fallow.model.seen import Input, Known, Unseen
+from fallow.model.seen import ABSENT, Input, Known, Unseen
 
 _GROUP: Final = "resource.k8s.io"
 
@@ -32,14 +33,23 @@ class ClaimReader:
         self._api, self._served = api, discovery.Discovery((), {})
 
     async def ask_for_gpus(self, namespace: str, claims: Sequence[ClaimWanted]) -> Input[bool]:
-        try:
-            for claim in claims:
-                for name in sorted(set(_find_classes(await self._read_devices(namespace, claim)))):
-                    if _is_of_gpus(name) or _selects_gpus(await self._read("DeviceClass", None, name)):
-                        return Known(True)
-        except errors.ClientError as problem:
-            return Unseen(f"its claims: {problem}")
-        return Known(False)
+        """All are looked at: one that cannot be read hides no other."""
+        found: Input[bool] = Known(False)
+        for claim in dict.fromkeys(claims):
+            try:
+                if await self._asks(namespace, claim):
+                    return Known(True)
+            except errors.NotFound:
+                found = ABSENT if isinstance(found, Known) else found
+            except errors.ClientError as problem:
+                found = Unseen(f"its claims: {problem}")
+        return found
+
+    async def _asks(self, namespace: str, claim: ClaimWanted) -> bool:
+        for name in sorted(set(_find_classes(await self._read_devices(namespace, claim)))):
+            if _is_of_gpus(name) or _selects_gpus(await self._read("DeviceClass", None, name)):
+                return True
+        return False
 
     async def _read_devices(self, namespace: str, claim: ClaimWanted) -> Mapping[str, Any]:
         if claim.resource_claim_name:

@@ -154,6 +154,8 @@ def test_a_cap_lets_every_new_pod_wait_behind_the_others_gates():
 
 
 @pytest.mark.parametrize("throttle", [CLOSED, CAPPED])
-def test_a_pod_with_a_node_is_left_alone(throttle):
-    body = {"metadata": {}, "spec": {"nodeName": "n"}}
-    assert changed(body, **throttle) == body
+def test_a_pod_whose_maker_chose_its_node_cannot_be_made_to_wait(throttle):
+    meant = [make("throttle", throttle=throttle)]
+    assert "leave out nodeName" in admission.find_bound(PodWanted(namespace="a", node_name="n"), meant)
+    assert admission.find_bound(PodWanted(namespace="a"), meant) == ""
+    assert admission.find_bound(PodWanted(namespace="a", node_name="n"), [make("throttle")]) == ""

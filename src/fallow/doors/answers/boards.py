@@ -19,7 +19,7 @@ from fallow.model import cluster, shares, usage
 NEARLY: Final = 1e-6
 
 
-class Hold(msgspec.Struct, frozen=True):
+class BoardHold(msgspec.Struct, frozen=True):
     """A piece of a GPU in somebody's hands; `board`: the GPU that a series names, "" = none does."""
 
     unit: shares.PhysicalUnit
@@ -33,7 +33,7 @@ class Board(msgspec.Struct):
     """A GPU while it is filled."""
 
     uuid: str | None = None
-    holds: list[Hold] = []
+    holds: list[BoardHold] = []
     room: float = 1.0
     left: tuple[float, float] = (1.0, 1.0)  # of compute and of memory, where it is cut
 
@@ -43,7 +43,7 @@ class Board(msgspec.Struct):
             return self.room >= unit.share - NEARLY
         return all(left >= takes - NEARLY for left, takes in zip(self.left, unit.takes, strict=True))
 
-    def take(self, hold: Hold) -> None:
+    def take(self, hold: BoardHold) -> None:
         compute, memory = hold.unit.takes or (hold.unit.share, hold.unit.share)
         self.holds.append(hold)
         self.room -= hold.unit.share
@@ -95,7 +95,7 @@ def _find_activity(use: usage.Usage) -> Sequence[float]:
     return found.tolist()
 
 
-def fill(holds: Iterable[Hold], count: int) -> list[Board]:
+def fill(holds: Iterable[BoardHold], count: int) -> list[Board]:
     """Every hold on the GPU that its series names, by its index; the others where there is room."""
     named = {hold.board: hold.index for hold in holds if hold.board}
     boards = [Board(holds=[]) for _ in range(max(count, len(named)))]
@@ -132,7 +132,7 @@ def add_free(node: cluster.Node, boards: Sequence[Board]) -> Sequence[Board]:
         for unit in pieces:
             while left[unit.resource] > 0 and board.fits(unit):
                 left[unit.resource] -= 1
-                board.take(Hold(unit, None, "", None, None))
+                board.take(BoardHold(unit, None, "", None, None))
         if board.room > NEARLY and min(board.left) > NEARLY:
-            board.take(Hold(shares.PhysicalUnit("", board.room), None, "", None, None))
+            board.take(BoardHold(shares.PhysicalUnit("", board.room), None, "", None, None))
     return boards

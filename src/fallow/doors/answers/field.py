@@ -83,21 +83,21 @@ class FieldMaker:
     ) -> None:
         self._seen, self._book, self._freed = seen, book, _find_freed(seen, rows)
         self.measured = boards.UsageRows(seen.evidence)
-        self._pods: dict[str, list[boards.Hold]] = defaultdict(list)
+        self._pods: dict[str, list[boards.BoardHold]] = defaultdict(list)
         for workload in seen.workloads:
             for pod in workload.pods:
                 if seen.pods[pod].node:
                     self._pods[seen.pods[pod].node] += self._holds_of(pod, rows.get(workload.ref.uid))
 
-    def _holds_of(self, pod: int, row: telling.ApiRow | None) -> Iterator[boards.Hold]:
+    def _holds_of(self, pod: int, row: telling.ApiRow | None) -> Iterator[boards.BoardHold]:
         found = self._seen.pods[pod]
         units_held = shares.held_by(found, self._seen.nodes.known.get(found.node))
         for unit, at in itertools.zip_longest(units_held, self.measured.of(pod)):
             if unit is not None and at is not None:
                 board, index = self.measured.board(at), self.measured.index(at)
-                yield boards.Hold(unit, row, board, index, self.measured.activity(at))
+                yield boards.BoardHold(unit, row, board, index, self.measured.activity(at))
             elif unit is not None:
-                yield boards.Hold(unit, row, "", None, None)
+                yield boards.BoardHold(unit, row, "", None, None)
 
     def page(self, revision: int) -> FieldPage:
         pools: dict[tuple[str, str], list[NodeShown]] = defaultdict(list)
@@ -142,7 +142,7 @@ class FieldMaker:
         return GpuShown(index=index, uuid=board.uuid, slots=tuple(slots))
 
     def _show_slot(
-        self, node: cluster.Node, index: int, hold: boards.Hold, share: float, start: int | None, size: int | None
+        self, node: cluster.Node, index: int, hold: boards.BoardHold, share: float, start: int | None, size: int | None
     ) -> SlotShown:
         row, freed_by = hold.row, None if hold.row else self._take_freed(node.name, hold.unit.share)
         state: SlotState = HELD[row.state] if row else "freed" if freed_by else "unknown" if hold.board else "free"
@@ -221,7 +221,7 @@ def find_price(seen: cluster.Snapshot, name: str, book: price_book.ModelPrices) 
     return None if price is None else float(price)
 
 
-def _find_trouble(node: cluster.Node, holds: Sequence[boards.Hold], seen: cluster.Snapshot) -> str | None:
+def _find_trouble(node: cluster.Node, holds: Sequence[boards.BoardHold], seen: cluster.Snapshot) -> str | None:
     if node.gpus is None:
         return "capacity not seen"
     if not node.ready:

@@ -7,7 +7,7 @@
     proxy  headers that a trusted proxy set; from any other address they are not looked at
 
 In: a request. Out: a Person, or Denied (401). What a person may do, rights.py finds out. In every mode: whom another
-replica vouches for, signed with the key that all replicas share, is who it says they are (leader.py).
+replica vouches for to this one while it leads, signed with the key that all share, is who it says (leader.py).
 Invariant: to come from loopback proves nothing about who it is; it only bounds who can ask where nobody is known. What
 a browser sends by itself (a cookie, an address behind a proxy) is believed for a write only with our CSRF token and
 from our own origin.
@@ -16,7 +16,7 @@ from our own origin.
 import hashlib
 import ipaddress
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 from urllib import parse
 
@@ -71,10 +71,11 @@ class FrontGate:
     def __init__(
         self, mode: AuthMode, api: kube.Api, seals: sessions.Seals, *, clock: Clock, monotonic: Clock,
         trusted: Sequence[Network] = (), public_url: str = "", provider: oidc.Provider | None = None,
+        leads_as: Callable[[], str | None] = lambda: None,
     ) -> None:
-        """`provider`: in mode oidc."""
+        """`provider`: in mode oidc. `leads_as`: our name on the Lease; None: we do not lead."""
         self.mode, self.seals = mode, seals
-        self._provider = provider
+        self._provider, self._leads_as = provider, leads_as
         self._api, self._clock, self._monotonic = api, clock, monotonic
         self._trusted, self._public = tuple(trusted), public_url
         self._known: limits.Remembered[bytes, reviews.Identity] = limits.Remembered(MINUTE, most=1_000)
@@ -137,19 +138,21 @@ class FrontGate:
 
     # ---- one replica to another ----
 
-    def vouch(self, request: Request, person: Person, body: bytes) -> str:
-        """For the replica that leads: who asks this, by what they showed here."""
+    def vouch(self, request: Request, person: Person, body: bytes, holder: str) -> str:
+        """For the replica that leads, and no other: who asks this, by what they showed here."""
         until, number = self._clock() + sessions.VOUCHER_LASTS, sessions.make_visit()
         voucher = sessions.Voucher(
             person.name, person.groups, person.is_verified, self.address(request), number, until
         )
-        return self.seals.vouch(voucher, _describe(request, body))
+        return self.seals.vouch(voucher, _describe(request, body, holder))
 
     async def _read_voucher(self, request: Request) -> Person | None:
-        """Of a write, once: who listens on the way cannot have it done again."""
+        """Of a write, once: who listens on the way cannot have it done again, here or by way of another replica."""
         voucher: sessions.Voucher | None = getattr(request.state, "voucher", None)
         if voucher is None:
-            asked, given = _describe(request, await request.body()), request.headers[VOUCHER_HEADER]
+            if not (name := self._leads_as()):
+                raise Denied(503, "NotLeading", "the replica that was asked leads no more; ask again", retry_after=5)
+            asked, given = _describe(request, await request.body(), name), request.headers[VOUCHER_HEADER]
             voucher, now = self.seals.read_voucher(given, asked, self._clock()), self._monotonic()
             if voucher is None or self._used.get(voucher.number, now):
                 return None
@@ -243,9 +246,9 @@ class FrontGate:
         response.delete_cookie(sessions.SESSION, path="/", httponly=True, samesite="strict")
 
 
-def _describe(request: Request, body: bytes) -> str:
-    """All of a request that says what is asked for."""
-    return f"{request.method} {raw_path(request)} {hashlib.sha256(body).hexdigest()}"
+def _describe(request: Request, body: bytes, holder: str) -> str:
+    """All of a request that says what is asked for, and of whom."""
+    return f"{holder} {request.method} {raw_path(request)} {hashlib.sha256(body).hexdigest()}"
 
 
 def raw_path(request: Request) -> str:

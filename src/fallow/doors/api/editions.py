@@ -43,7 +43,7 @@ Draw = Callable[
 ]
 Amended = Mapping[str, tuple[tuple[Instant, telling.Amendment], ...]]  # by uid: what was done since, and when
 
-_REST = 10  # times as long as judging anew took: who writes annotations all the time costs us no more than a tenth
+_REST = 10  # times as long as looking took: who writes annotations or makes pods all the time costs us at most a tenth
 _MOST_DEEDS = 100  # of one workload, while no cycle sees them
 _UNSURE: Seconds = 2.0  # a cycle that began so soon after a deed may not have seen it
 
@@ -163,7 +163,7 @@ class Editions:
         self.reach: verbs.Reach | None = None
         self.list_now: Callable[[], Sequence[cluster.Workload]] = tuple
         self._there: object = ()  # as it was when we last looked what was written
-        self._monotonic, self._judges_from = monotonic, 0.0
+        self._monotonic, self._looks_from = monotonic, 0.0
         self.books: CostBooks | None = None
         self.acks: AckCosts | None = None
         self.story, self.options, self.clock, self._kept, self.book = story, options, clock, kept, book
@@ -216,18 +216,24 @@ class Editions:
 
     def _see_written(self) -> None:
         """What was written on the workloads since the cycle, by whomever: who acts and asks sees it at once."""
-        there, before, began = self.list_now(), self._latest, self._monotonic()
-        if before is None or there is self._there or began < self._judges_from:
+        before, began = self._latest, self._monotonic()
+        if before is None or began < self._looks_from:
             return
-        self._there, seen = there, stories.find_written(before.seen, there)
+        there = self.list_now()  # whatever changed in the cluster, who owns what is found out anew
+        if there is not self._there:
+            self._there = there
+            self._judge_written(before, there)
+        took = self._monotonic() - began
+        self._looks_from = began + took + _REST * took
+
+    def _judge_written(self, before: Edition, there: Sequence[cluster.Workload]) -> None:
+        seen = stories.find_written(before.seen, there)
         if seen is before.seen:
             return
         with contextlib.suppress(Stumbled):  # the log has it; what the cycle saw is told
             plan = stories.judge_anew(before.plan, seen, self.options.mandate)
             self.revision += 1
             self._latest = self._edit(seen, plan, before.cycle, before._strips)
-        took = self._monotonic() - began
-        self._judges_from = began + took + _REST * took
 
     async def _take(self, ended: loop.Ended | None) -> None:
         if not isinstance(ended, decision.Cycle | stories.Look):

@@ -4,7 +4,8 @@ lists, figures, history, live pages, and what people change; all of it is then w
 In: a request. Out: the leader's answer as it comes; or Away, one sentence, and whoever asked goes on as far as it can
 alone: it shows its own look, and keeps, resumes and freezes.
 Who asks is found out here, and said to the leader in a voucher: signed with the key that all replicas share, for this
-one request (auth.py). Nobody's cookie or token leaves. Without such a key a bearer token is shown again, as it came.
+one request and this one leader (auth.py). Nobody's cookie or token leaves. Without such a key a bearer token is shown
+again, as it came.
 Where the leader is, the API server says: the address of the pod that holds the Lease. Nobody who can only write the
 Lease has anything sent to a place of their own.
 Invariant: a request is passed on once; what the leader may have carried out is not carried out here as well.
@@ -69,7 +70,7 @@ class LeaderDoor:
             self._gate.check_own_doing(request, person)
         given = {name: request.headers[name] for name in _BEARERS if name in request.headers}
         if self._shares_key:
-            given = {auth.VOUCHER_HEADER: self._gate.vouch(request, person, body)}
+            given = {auth.VOUCHER_HEADER: self._gate.vouch(request, person, body, self._holder() or "")}
         elif person.is_ambient:
             raise Away("this one cannot vouch for you to who leads; give all replicas the same --session-key-file")
         answer = await self.pass_on(request, body, given)

@@ -69,6 +69,7 @@ async def open_people(
             wanted.auth, api, sessions.Seals(wanted.session_key or sessions.make_key()), clock=clock,
             monotonic=time.monotonic, trusted=[ipaddress.ip_network(each) for each in wanted.trusted_proxies],
             public_url=public, provider=provider,
+            leads_as=lambda: made.leadership.holder if latest.leads else None,
         )
         logins = login.LoginDoor(
             gate, clock=clock, monotonic=time.monotonic, provider=provider, claims=wanted.claims, public_url=public

@@ -127,7 +127,7 @@ class Judge:
             return Reviewed(reviews.admit(request.uid), "admitted", why)
         if not pod.has_gpus:
             return self._look_at_claims(request, pod, meant, mode)
-        if pod.daemons is None and not admission.find_wish(pod):
+        if not pod.is_daemons and not admission.find_wish(pod):
             return _refuse(request, pod, meant, mode)
         return self._ask_rights(request, pod, meant, mode)
 
@@ -137,23 +137,24 @@ class Judge:
     ) -> Reviewed:
         async with asyncio.timeout(DEADLINE):
             asks = await self._eyes.claims(pod.namespace, pod.claims)
-        if not isinstance(asks, Known):
+        if isinstance(asks, Unseen):
             return Reviewed(reviews.admit(request.uid), "error", AdmitReason.ClaimUnseen)
-        if not asks.value:
+        if isinstance(asks, Known) and not asks.value:
             return Reviewed(reviews.admit(request.uid), "admitted", AdmitReason.NoGpus)
-        return await self._ask_rights(request, pod, meant, mode)
+        missing = "" if isinstance(asks, Known) else "a claim that it names is not there yet: make that first"
+        return await self._ask_rights(request, pod, meant, mode, missing)
 
     async def _ask_rights(
         self, request: reviews.ReviewRequest, pod: admission.PodWanted, meant: Sequence[CostBudget],
-        mode: EnforcementMode,
+        mode: EnforcementMode, missing: str = "",
     ) -> Reviewed:
         uid, wish = request.uid, admission.find_wish(pod)
-        if pod.daemons is not None and not await self._find_refusal(request, [_keeps_daemons(pod, pod.daemons)]):
+        if pod.is_daemons and not await self._find_refusal(request, [_keeps_daemons(pod)]):
             return Reviewed(reviews.admit(uid), "admitted", AdmitReason.DaemonSet)
         refused = "" if not wish else await self._find_refusal(request, [_overrides(each) for each in meant])
         if wish and not refused:
             return self._break_glass(request, pod, meant, wish)
-        return _refuse(request, pod, meant, mode, refused)
+        return _refuse(request, pod, meant, mode, refused, missing)
 
     async def _find_refusal(self, request: reviews.ReviewRequest, wishes: Sequence[rights.AccessWish]) -> str:
         """Why whoever asks may not do these; "": they may."""
@@ -199,13 +200,15 @@ def _stumble(uid: str) -> Reviewed:
 
 def _refuse(
     request: reviews.ReviewRequest, pod: admission.PodWanted, meant: Sequence[CostBudget], mode: EnforcementMode,
-    refused: str = "",
+    refused: str = "", missing: str = "",
 ) -> Reviewed:
-    """`refused`: why an override was not heeded."""
-    uid = request.uid
-    if mode is EnforcementMode.block:
-        because = admission.deny(meant[0]) + (f"; {refused}" if refused else "")
-        return Reviewed(reviews.deny(uid, because, notes=_notes(meant)), "denied", AdmitReason.Exceeded)
+    """`refused`: why an override was not heeded. `missing`: what is not there of all that it names."""
+    uid, is_blocked = request.uid, mode is EnforcementMode.block
+    bound = "" if is_blocked else admission.find_bound(pod, meant)
+    if is_blocked or bound:
+        because = "; ".join(text for text in (admission.deny(meant[0]), refused, missing, bound) if text)
+        reason = AdmitReason.Exceeded if is_blocked else AdmitReason.Throttled
+        return Reviewed(reviews.deny(uid, because, notes=_notes(meant)), "denied", reason)
     patch = admission.change(pod, meant)
     outcome = "patched" if patch else "admitted"
     return Reviewed(reviews.admit(uid, patch=patch, notes=_notes(meant)), outcome, AdmitReason.Throttled)
@@ -215,9 +218,9 @@ def _overrides(budget: CostBudget) -> rights.AccessWish:
     return rights.AccessWish(names.OVERRIDE_VERB, names.GROUP, names.BUDGET_PLURAL, name=budget.name)
 
 
-def _keeps_daemons(pod: admission.PodWanted, group: str) -> rights.AccessWish:
+def _keeps_daemons(pod: admission.PodWanted) -> rights.AccessWish:
     """What a DaemonSet's controller does, and who only writes DaemonSets, or their name on a pod, does not."""
-    return rights.AccessWish("update", group, "daemonsets", pod.namespace, subresource="status")
+    return rights.AccessWish("update", "apps", "daemonsets", pod.namespace, subresource="status")
 
 
 def _notes(meant: Sequence[CostBudget]) -> dict[str, str]:

@@ -102,15 +102,19 @@ def read_uid(body: bytes) -> str:
 
 def wanted(request: ReviewRequest, gpu_resources: frozenset[str]) -> admission.PodWanted:
     meta, spec = request.object.metadata, request.object.spec
-    daemons = (each for each in meta.owner_references or () if each.controller and each.kind == "DaemonSet")
     return admission.PodWanted(
         namespace=request.namespace, labels=meta.labels or {}, annotations=meta.annotations,
         has_gpus=_asks_for_gpus(meta, spec, gpu_resources), claims=spec.resource_claims or (),
         node_name=spec.node_name,
-        daemons=next((each.api_version.rpartition("/")[0] for each in daemons), None),
+        is_daemons=any(each.controller and _is_daemon_set(each) for each in meta.owner_references or ()),
         node_selector=spec.node_selector or {}, affinity=spec.affinity,
         gates=tuple(each.name for each in spec.scheduling_gates or ()),
     )
+
+
+def _is_daemon_set(owner: OwnerRef) -> bool:
+    """Of Kubernetes itself: a group that a tenant has all rights on may have any name and kind."""
+    return (owner.kind, owner.api_version.rpartition("/")[0]) == ("DaemonSet", "apps")
 
 
 def _asks_for_gpus(meta: WantedMeta, spec: WantedSpec, gpu_resources: frozenset[str]) -> bool:

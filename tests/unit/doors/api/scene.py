@@ -78,7 +78,7 @@ class Scene:
     def __init__(self, store: stores.Store, kept: audit.Audit, changes: events.Changes) -> None:
         self.store, self.kept, self.changes = store, kept, changes
         self.now, self.ticks, self.origin = NOW, 0.0, ""
-        self.holder: str | None = None  # who leads, as the Lease names it
+        self.holder: str | None = "one"  # who leads, as the Lease names it
         self.leads = True
         self.door: leader.LeaderDoor | None = None
         self.kubernetes: server.KubernetesServer
@@ -191,7 +191,7 @@ async def open_scene(
         provider = await stack.enter_async_context(oidc.Provider(client, {})) if client else None
         scene.gate = auth.FrontGate(
             mode, api, sessions.Seals(KEY), clock=lambda: scene.now, monotonic=lambda: scene.ticks, trusted=networks,
-            public_url=public_url, provider=provider,
+            public_url=public_url, provider=provider, leads_as=lambda: scene.holder if scene.leads else None,
         )
         logins = login.LoginDoor(
             scene.gate, clock=lambda: scene.now, monotonic=lambda: scene.ticks, provider=provider, claims=claims,

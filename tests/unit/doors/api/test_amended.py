@@ -71,7 +71,7 @@ async def test_an_acknowledgement_that_was_written_past_us_is_told_at_once_every
     assert (finding.skip_label, latest.plan.at) == ("Acknowledged", NOW)  # as `why` and `status` tell it
     assert latest.plan.memory.confirmed == told.loop.ended.plan.memory.confirmed  # nothing is confirmed by a question
     told.editions.list_now = lambda: world.snapshot().workloads  # and taken back
-    told.editions._judges_from = 0.0  # some milliseconds later
+    told.editions._looks_from = 0.0  # some milliseconds later
     assert (await told.row("quiet")).state == "idle"
 
 
@@ -86,6 +86,23 @@ async def test_who_writes_annotations_all_the_time_does_not_keep_us_busy(world: 
     told.editions.list_now = lambda: free
     states += [(await told.row("quiet")).state, (await told.row("quiet")).state]
     assert states == ["kept", "kept", "idle"]
+
+
+async def test_who_makes_pods_all_the_time_does_not_have_us_look_for_owners_at_every_question(world: World) -> None:
+    """Nothing is written, and yet each time all is found out anew."""
+    told = Told(world)
+    now, looks = 100.0, 0
+
+    def look() -> tuple[cluster.Workload, ...]:
+        nonlocal now, looks
+        now, looks = now + 0.2, looks + 1  # it takes 200 ms
+        return tuple(world.snapshot().workloads)
+
+    told.editions._monotonic, told.editions.list_now = lambda: now, look
+    for _ in range(100):  # one question every 50 ms
+        await told.row("quiet")
+        now += 0.05
+    assert looks <= 4
 
 
 @pytest.mark.parametrize(("said", "replicas", "state"), [

@@ -33,8 +33,10 @@ def pod(status: dict[str, Any]) -> Callable[[loopback.Asked], web.Response]:
     return lambda asked: web.json_response({"kind": "Pod", "metadata": {"name": "one"}, "status": status})
 
 
-def gate_on(api: kube.Api) -> auth.FrontGate:
-    return auth.FrontGate("email", api, sessions.Seals(KEY), clock=lambda: 0.0, monotonic=time.monotonic)
+def gate_on(api: kube.Api, *, leads_as: str | None = None) -> auth.FrontGate:
+    return auth.FrontGate(
+        "email", api, sessions.Seals(KEY), clock=lambda: 0.0, monotonic=time.monotonic, leads_as=lambda: leads_as
+    )
 
 
 def nowhere() -> kube.Api:
@@ -44,7 +46,7 @@ def nowhere() -> kube.Api:
 @contextlib.asynccontextmanager
 async def leading() -> AsyncIterator[Client]:
     """It knows whom another replica vouches for; else it answers its own machine only."""
-    async with serving(make_world(), MANDATE, guard=gate_on(nowhere()).identify) as one:
+    async with serving(make_world(), MANDATE, guard=gate_on(nowhere(), leads_as="one").identify) as one:
         yield one
 
 
@@ -161,10 +163,11 @@ async def test_two_replicas_that_both_follow_do_not_ask_each_other_for_ever() ->
             api, await stack.enter_async_context(replicas.Replicas(connect=1.0)), gate_on(api), leads=lambda: False,
             holder=lambda: "two", namespace="gpu", shares_key=True, monotonic=time.monotonic,
         )
-        one = await stack.enter_async_context(serving(make_world(), MANDATE, leader=door, listener=listener))
+        guard = gate_on(api).identify
+        one = await stack.enter_async_context(
+            serving(make_world(), MANDATE, leader=door, listener=listener, guard=guard)
+        )
         one.loop.health.leading = False
         two, _ = await stack.enter_async_context(following(port))
         status, body, _ = await two.ask("/api/v1/pace")
-    assert (status, body["error"]["message"]) == (
-        503, "this rests on what the leader wrote down, and nobody leads at this moment"
-    )
+    assert (status, body["error"]["message"]) == (503, "the replica that was asked leads no more; ask again")

@@ -135,14 +135,14 @@ def voucher(
     said: dict[str, Any] = {
         "name": "ada", "groups": (), "is_verified": True, "address": "10.0.0.1", "number": "n", "until": scene.now + 60,
     }
-    asked = f"{more.pop('method', 'POST')} {path} {hashlib.sha256(body).hexdigest()}"
+    asked = f"{more.pop('to', 'one')} {more.pop('method', 'POST')} {path} {hashlib.sha256(body).hexdigest()}"
     return sessions.Seals(key).vouch(sessions.Voucher(**{**said, **more}), asked)
 
 
 FORGED = {
     "another-key": {"key": Secret(b"x" * 32)}, "another-path": {"path": f"{OFF}/pause"},
     "another-question": {"path": f"{LLM}/pause?force=1"}, "another-body": {"body": b'{"force":true}'},
-    "another-method": {"method": "GET"}, "over": {"until": 0.0},
+    "another-method": {"method": "GET"}, "another-leader": {"to": "two"}, "over": {"until": 0.0},
 }
 
 
@@ -168,6 +168,17 @@ async def test_a_voucher_is_good_for_one_write() -> None:
         assert (await scene.ask("POST", f"{LLM}/pause", {}, headers=good)).status == 202
         assert (await scene.ask("POST", f"{LLM}/pause", {}, headers=good)).status == 401
     assert KEY.reveal().decode() not in good[auth.VOUCHER_HEADER]
+
+
+@pytest.mark.parametrize("is_reached", [True, False], ids=["leader-reached", "leader-away"])
+async def test_who_heard_a_voucher_has_nothing_done_again_by_another_replica(is_reached: bool) -> None:
+    async with replicas("kube") as (one, two):
+        heard = {auth.VOUCHER_HEADER: voucher(one, path=f"{OFF}/resume")}
+        assert (await one.ask("POST", f"{OFF}/resume", {}, headers=heard)).status == 202
+        two.holder = "one" if is_reached else None
+        assert (await two.ask("POST", f"{OFF}/resume", {}, headers=heard)).code == "NotLeading"
+        assert [each.type for each in await one.audited()] == [Happened.resumed]
+        assert two.thing("off")["spec"]["replicas"] == 0
 
 
 # ---- the leader cannot be asked --------------------------------------------------------------------------------------

@@ -122,6 +122,25 @@ async def test_a_daemon_sets_pod_is_one_that_its_controller_makes(may: Any, reas
     assert response["allowed"] is (why != "Exceeded")
 
 
+async def test_a_daemon_set_is_one_of_kubernetes_itself() -> None:
+    """A tenant with all rights on a group of its own may update daemonsets/status there."""
+    owner = {"kind": "DaemonSet", "apiVersion": "tenant.example/v1", "name": "a", "uid": "u", "controller": True}
+    world = World(test_admission.make())
+    world.may = True
+    response, why = await ask(world, review(ownerReferences=[owner]))
+    assert (response["allowed"], why, world.asked) == (False, "Exceeded", [])
+
+
+async def test_whoever_chose_its_node_goes_past_no_throttle() -> None:
+    """The scheduler would not be asked, so neither a gate nor an affinity would hold it."""
+    asked = review()
+    asked["request"]["object"]["spec"]["nodeName"] = "gpu-1"
+    world = World(test_admission.make("throttle", throttle={"max_gpus": 1}))
+    response, why = await ask(world, asked, "throttle")
+    assert (response["allowed"], why) == (False, "Throttled")
+    assert "leave out nodeName" in response["status"]["message"]
+
+
 @pytest.mark.parametrize("limits", [
     {"nvidia.com/gpu": "1"}, {"nvidia.com/mig-1g.10gb": "2"}, {"nvidia.com/gpu.shared": 1}, {"example.com/fpga": "1"},
 ])
@@ -138,7 +157,8 @@ async def test_a_part_of_a_gpu_is_one_too() -> None:
 
 @pytest.mark.parametrize(("seen", "reason"), [
     (Known(True), "Exceeded"), (Known(False), "NoGpus"), (Unseen("forbidden"), "ClaimUnseen"),
-], ids=["of-gpus", "of-others", "unseen"])
+    (ABSENT, "Exceeded"),
+], ids=["of-gpus", "of-others", "unseen", "not-there-yet"])
 async def test_whoever_claims_a_gpu_is_denied_and_who_may_claim_something_else_is_not(
     seen: Input[bool], reason: str
 ) -> None:

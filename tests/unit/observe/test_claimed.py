@@ -1,0 +1,55 @@
+"""What a pod's claims ask for, read from a server on loopback: nothing that its maker names first hides a GPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from aiohttp import web
+from tests.unit.clients import loopback
+
+from fallow.clients.kubernetes import api as kube
+from fallow.clients.kubernetes import config
+from fallow.model.policies.budget import ClaimWanted
+from fallow.model.seen import ABSENT, Input, Known, Unseen
+from fallow.observe import claimed
+
+RESOURCES = [("ResourceClaim", True), ("ResourceClaimTemplate", True), ("DeviceClass", False)]
+GROUP = {"name": "resource.k8s.io", "versions": [{"groupVersion": "resource.k8s.io/v1", "version": "v1"}],
+         "preferredVersion": {"groupVersion": "resource.k8s.io/v1", "version": "v1"}}
+UNDER = "/apis/resource.k8s.io/v1"
+
+
+def devices(name: str) -> dict[str, Any]:
+    return {"spec": {"devices": {"requests": [{"name": "a", "exactly": {"deviceClassName": name}}]}}}
+
+
+OBJECTS = {
+    f"{UNDER}/namespaces/ml/resourceclaims/gpu": devices("gpu.nvidia.com"),
+    f"{UNDER}/namespaces/ml/resourceclaims/nic": devices("nic"), f"{UNDER}/deviceclasses/nic": {"spec": {}},
+}
+
+
+def answer(asked: loopback.Asked) -> web.Response:
+    if asked.path == "/apis":
+        return web.json_response({"kind": "APIGroupList", "groups": [GROUP]})
+    if asked.path in ("/api", "/api/v1"):
+        return web.json_response({"kind": "APIVersions", "versions": ["v1"], "resources": []})
+    if asked.path == UNDER:
+        made = [{"name": f"{kind.lower()}{'es' if kind.endswith('s') else 's'}", "kind": kind, "namespaced": inside,
+                 "verbs": ["get"]} for kind, inside in RESOURCES]
+        return web.json_response({"kind": "APIResourceList", "groupVersion": "resource.k8s.io/v1", "resources": made})
+    status = 403 if asked.path.endswith("secret") else 404
+    found = OBJECTS.get(asked.path)
+    return web.json_response(found or {"kind": "Status", "code": status}, status=200 if found else status)
+
+
+@pytest.mark.parametrize(("claims", "asks"), [
+    (("gpu",), Known(True)), (("nic",), Known(False)), (("gone", "gpu"), Known(True)), (("secret", "gpu"), Known(True)),
+    (("nic", "gone"), ABSENT), (("gone",), ABSENT), (("gone", "secret"), Unseen), (("secret", "gone"), Unseen),
+])
+async def test_one_claim_that_cannot_be_read_hides_no_other(claims: tuple[str, ...], asks: Any) -> None:
+    async with loopback.serve(answer) as server, kube.Api(config.Access(server=server.url, context="test")) as api:
+        wanted = [ClaimWanted(resource_claim_name=each) for each in claims]
+        found: Input[bool] = await claimed.ClaimReader(api).ask_for_gpus("ml", wanted)
+    assert isinstance(found, Unseen) if asks is Unseen else found == asks
