@@ -235,7 +235,8 @@ class BudgetsStory:
             return
         try:
             waiting = await holding.find(self._hands.api, self._hands.is_gpu)
-            uses = {state.budget.name: self._find_use(state.budget) for state in made.states}
+            gated = frozenset(pod.ref.uid for pod in waiting)
+            uses = {state.budget.name: self._find_use(state.budget, gated) for state in made.states}
             released = gates.release(waiting, throttles, uses)
             removed = await holding.remove(self._hands.api, released)
         except errors.ClientError as problem:
@@ -245,11 +246,12 @@ class BudgetsStory:
         if removed:
             log.info("%s may go on", units.many(removed, "pod"))
 
-    def _find_use(self, of: CostBudget) -> gates.ScopeUse:
-        mine = self._find_pods(of.scope, payer=True, vouched=True)
+    def _find_use(self, of: CostBudget, gated: frozenset[str]) -> gates.ScopeUse:
+        """Who may go on and has no node yet counts as well: it takes its GPUs as soon as there is one."""
+        mine = self._find_pods(of.scope, payer=True, vouched=True, gated=gated)
         if mine is None:
             return gates.ScopeUse(None, None)
-        found = [self._sights.nodes().find(name) for name in {pod.node for pod in mine}]
+        found = [self._sights.nodes().find(name) for name in {pod.node for pod in mine if pod.node}]
         is_blind = any(isinstance(each, Unseen) for each in found)
         spot = sum(_is_spot(each.value) for each in found if isinstance(each, Known))
         counts = [pod.gpu_count for pod in mine]
@@ -257,14 +259,17 @@ class BudgetsStory:
         return gates.ScopeUse(sum(known) if len(known) == len(counts) else None, None if is_blind else spot)
 
     def _find_pods(
-        self, of: policies.SpendScope, *, payer: bool, vouched: bool = False
+        self, of: policies.SpendScope, *, payer: bool, vouched: bool = False, gated: frozenset[str] | None = None
     ) -> list[cluster.Pod] | None:
-        """Those that hold GPUs; one that may be meant counts. None: not known."""
+        """Those that hold GPUs, and where `gated` is given also those that wait for a node behind no gate of ours; one
+        that may be meant counts. None: not known."""
         seen = self._sights.pods()
         if isinstance(seen, Unseen):
             return None
         pods = seen.value if isinstance(seen, Known) else ()
-        held = ((pod, whose) for pod, whose in pods if pod.node and not pod.has_ended)
+        held = ((pod, whose) for pod, whose in pods if not pod.has_ended and (
+            pod.node or (gated is not None and pod.uid not in gated)
+        ))
         return [pod for pod, whose in held if of.covers(whose, payer=payer, vouched=vouched) is not False]
 
     # ---- account and tell --------------------------------------------------------------------------------------------

@@ -605,6 +605,24 @@ async def test_a_pod_waits_while_its_budget_has_as_many_spot_nodes_as_it_may_or_
         assert (names.BUDGET_GATE not in gates_of(office, "first")) is goes_on
 
 
+@pytest.mark.parametrize(("ended", "goes_on"), [(False, False), (True, True)], ids=["has-no-node-yet", "has-ended"])
+async def test_who_was_let_go_on_and_has_no_node_yet_takes_room(tmp_path: Path, ended: bool, goes_on: bool) -> None:
+    """Else every minute as many go on as the cap has room for, and all of them run once there are nodes for them."""
+    world = builders.World()
+    world.workload("ml/llm")
+    seen = world.snapshot()
+    phase = "Succeeded" if ended else "Pending"
+    pods = tuple(msgspec.structs.replace(pod, node="", phase=phase) for pod in seen.pods)
+    async with town(tmp_path) as place:
+        office = place.office
+        office.pods = Known(watching.find_traits(pods, seen.workloads, seen.namespaces))
+        office.put(enforcement={"mode": "throttle", "gracePeriod": "0s", "throttleConfig": {"maxGPUs": 1}})
+        await office.tick(1200.0, at=DAY0 + DAY)
+        gated(office, "first", DAY0 + 10)
+        await office.tick()
+        assert (names.BUDGET_GATE not in gates_of(office, "first")) is goes_on
+
+
 async def test_a_follower_looks_no_longer_than_its_budget(tmp_path: Path) -> None:
     """Books that hang hold up nobody, who leads or not."""
     async with town(tmp_path) as place:
