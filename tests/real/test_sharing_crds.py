@@ -11,7 +11,13 @@ from typing import Any
 import pytest
 import yaml
 
+from fallow.act import share_statuses
+from fallow.clients.kubernetes import api as kube
+from fallow.clients.kubernetes import config
+from fallow.decide import sharing
 from fallow.model.policies import nodeconfig_crd, sharing_crd
+from fallow.model.seen import ABSENT
+from fallow.model.share_hurts import PolicyReverts, ShareRevert
 from tests import bad_sharing
 from tests.real import build, product
 from tests.real import cluster as clusters
@@ -117,3 +123,21 @@ async def test_fallow_apply_stores_both_and_refuses_in_one_sentence(ready: clust
     code, _, err = await apply(yaml.safe_dump(written(ready, bad_sharing.node(mpsEnabled=True, migEnabled=True), NODE)))
     assert code == 2
     assert f"{ready.namespace}: spec.mpsEnabled: MPS and MIG exclude each other" in err
+
+
+async def test_whom_a_policy_hurt_outlives_what_its_status_tells_otherwise(ready: clusters.Cluster) -> None:
+    made = await ready.create(written(ready, bad_sharing.policy(mode="enforce"), POLICY))
+    now, name = 1_794_900_000.0, ready.namespace
+    access = config.load_access(kubeconfig=str(ready.kubeconfig), context=None, environment={})
+    async with kube.Api(access) as api:
+        statuses = share_statuses.ShareStatuses(api)
+        policy = sharing_crd.parse(made)
+        await statuses.note_reverts(policy, [ShareRevert("u-1", now)], now)
+        standing = sharing.stand_policy(policy, ABSENT, PolicyReverts(reverted=1, owners=2, recent=1))
+        await statuses.report_policy(policy, standing, now)
+        await statuses.note_reverts(policy, [ShareRevert("u-1", now), ShareRevert("u-2", now)], now)
+        found = await api.get(kube.SHARING_POLICIES, None, name)
+    status = found["status"]
+    assert ([each["owner"] for each in status["recentReverts"]], status["revertedWorkloads"]) == (["u-1", "u-2"], 1)
+    assert not sharing_crd.parse(found).enforces
+    assert len(sharing_crd.read_reverts(status)) == 2

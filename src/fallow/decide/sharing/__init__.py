@@ -1,11 +1,13 @@
 """Who shares a GPU with whom, and how a node is cut for it. This page is the one entrance.
 
 Read in this order: `needs` (how much of a GPU), `parts` (what nodes offer), `strategy` (the ladder of verdicts),
-`mutate` (what of a pod is changed), `standing` (what came of a policy), `hurts` (whom sharing hurt); then `layouts`
-(what a node config asks for), `steps` (a change that runs), `repartition` (which change begins).
+`mutate` (what of a pod is changed), `standing` (what came of a policy), `hurts` (whom sharing hurt), `advice` (who
+could do with less); then `layouts` (what a node config asks for), `steps` (a change that runs), `repartition` (which
+change begins).
 Pure: no clock, no files, no logging.
 """
 
+from fallow.decide.sharing.advice import advise, join_uses, waste_hours
 from fallow.decide.sharing.hurts import count_reverts, find_watched, hurts_too_many, revert
 from fallow.decide.sharing.hurts import judge as judge_hurt
 from fallow.decide.sharing.layouts import JudgeLayout, find_offers
@@ -28,8 +30,8 @@ from fallow.decide.sharing.strategy import (
 )
 
 __all__ = [
-    "JudgeLayout", "PartIndex", "PartitionSights", "ShareAround", "ShareNeeds", "ShareTerms", "advise_clients",
-    "advise_replicas", "change", "count_pods", "count_reverts", "count_shared", "find_offers", "find_pod_events",
-    "find_watched", "hurts_too_many", "judge", "judge_hurt", "leave_alone", "needs_owner", "plan_nodes", "revert",
-    "see_node_sharing", "stand_policy",
+    "JudgeLayout", "PartIndex", "PartitionSights", "ShareAround", "ShareNeeds", "ShareTerms", "advise",
+    "advise_clients", "advise_replicas", "change", "count_pods", "count_reverts", "count_shared", "find_offers",
+    "find_pod_events", "find_watched", "hurts_too_many", "join_uses", "judge", "judge_hurt", "leave_alone",
+    "needs_owner", "plan_nodes", "revert", "see_node_sharing", "stand_policy", "waste_hours",
 ]

@@ -178,7 +178,7 @@ def _profiles_of(node: PartNode) -> Iterator[MigPart]:
         name = resource.removeprefix(names.MIG_PREFIX)
         name = f"{name.removesuffix('.me')}+me" if name.endswith(".me") else name
         known = cut.find(name) if cut is not None else None
-        memory = _read_instance_memory(node, resource, known) or _guess_memory(name)
+        memory = _read_instance_memory(node, resource, known) or guess_memory(name)
         if memory is not None:
             yield MigPart(profile=name, memory=memory, compute=_find_compute(name, known, cut))
 
@@ -190,7 +190,7 @@ def _read_instance_memory(node: PartNode, resource: str, known: gpus.Profile | N
     return None if known is None or known.memory_gib is None else int(known.memory_gib * 1024)
 
 
-def _guess_memory(name: str) -> int | None:
+def guess_memory(name: str) -> int | None:
     """`1g.10gb` has at least 8.5 GiB; what is not called so tells nothing."""
     _, _, size = name.removesuffix("+me").partition(".")
     digits = size.removesuffix("gb")

@@ -51,7 +51,7 @@ def _top(**given: Any) -> None:
     main.load("top").run(**given)
 
 
-_price_option = click.Option(
+price_option = click.Option(
     ["--price"], metavar="MODEL=DOLLARS", multiple=True, help="What an hour of a GPU costs."
 )
 _everywhere_option = click.Option(
@@ -95,7 +95,7 @@ def _option(flag: settings.Flag) -> click.Option:
 status = LookCommand(
     "status", callback=_status, context_settings=flags.CONTEXT, epilog=_BRAKES,
     params=[
-        *_shown_options(), _everywhere_option, show.output_option, watch.option, _price_option, *_options(),
+        *_shown_options(), _everywhere_option, show.output_option, watch.option, price_option, *_options(),
     ],
     help="The cluster on one page: GPUs busy, idle and unknown, what idleness costs, what comes next. A running daemon "
     "is asked first; without one it is looked at anew.\n\n\b\n"

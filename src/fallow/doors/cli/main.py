@@ -45,7 +45,7 @@ VERBS: dict[str, tuple[str, str, str]] = {
     "exporter": ("exporter", "exporter", "On a GPU node: which processes hold GPUs without computing, as metrics."),
     "pack": ("pack", "pack",
              "Which node and GPU each pod should take, so that the fewest GPUs are stranded; traces replayed."),
-    "optimize": ("reports", "optimize", "What is wasted, and what that costs: idle, never used, held for small use."),
+    "optimize": ("optimize", "optimize", "Who could do with less of a GPU, by what was measured, and what that saves."),
     "cost": ("cost", "cost", "What GPUs cost: by whom, reports, savings, prices, exports; and budgets."),
     "report": ("reports", "report", "All on one page: the cluster, what is wasted, costs and savings of a week."),
     "apply": ("apply", "apply", "Store IdlePolicies, CostBudgets and CostAttributions; says what it corrected."),
@@ -164,7 +164,7 @@ def gpu_autoscaler() -> None:
 
     \b
       gpu-autoscaler status                               GPU use of the cluster
-      gpu-autoscaler optimize                             what is wasted
+      gpu-autoscaler optimize                             who could do with less
       gpu-autoscaler cost --namespace ml-team --last 7d   where the money went
       gpu-autoscaler cost report --format json            the same, by whatever you like
     """

@@ -1,7 +1,7 @@
-"""`fallow optimize`, `fallow report` and `fallow version`, which `gpu-autoscaler` has too.
+"""`fallow report` and `fallow version`, which `gpu-autoscaler` has too.
 
-In: options that say who is to answer. Out: what is wasted now and what it costs; the whole of it (status, waste, costs
-and savings of a week) as text, JSON or CSV. Where no books are kept that is said, with what would help; nothing is left
+In: options that say who is to answer. Out: all of it on one page (status, waste, costs and savings of a week) as text,
+JSON or CSV. Where no books are kept that is said, with what would help; nothing is left
 as a placeholder.
 """
 
@@ -38,17 +38,7 @@ class ReportPage(answers.Shape, frozen=True, kw_only=True):
     cost_problem: str | None
 
 
-# ---- optimize --------------------------------------------------------------------------------------------------------
-
-
-def _optimize(form: str, namespace: str | None, cost_store: str | None, **given: Any) -> None:
-    found, _, problem, source = _look(form, namespace, cost_store, given)
-    if form == "json":
-        click.echo(show.encode(found, "json"), nl=False)
-    elif form == "csv":
-        click.echo(_write_waste_csv(found), nl=False)
-    else:
-        click.echo(_draw_waste(source, found, problem), nl=False)
+# ---- waste -----------------------------------------------------------------------------------------------------------
 
 
 def _look(
@@ -113,11 +103,6 @@ def _sum_waste(found: waste.WastePage) -> str:
     by_list = " at list price" if found.is_list else ""
     now = f"Idle GPUs cost {found.per_hour:,.2f} {found.currency} an hour now{by_list}{week}{unknown}. {counts}."
     return show.fold(f"{now} Each with its evidence: fallow why KIND/NAME -n NAMESPACE")
-
-
-def _write_waste_csv(found: waste.WastePage) -> str:
-    columns = [name for name in waste.WasteLine.__struct_fields__ if name not in ("helps", "more")]
-    return cost_pages.write_csv(columns, [[getattr(line, name) for name in columns] for line in found.lines])
 
 
 # ---- report ----------------------------------------------------------------------------------------------------------
@@ -208,11 +193,6 @@ def _options(*choices: str) -> list[click.Parameter]:
     return [namespace, cost_source.format_option(*choices), _STORE, *found]
 
 
-optimize = look.LookCommand(
-    "optimize", callback=_optimize, context_settings=flags.CONTEXT, params=_options("table", "json", "csv"),
-    help="What is wasted, and what that costs: GPUs that are idle now, workloads that never used theirs, whole GPUs "
-    "held for small use. Nothing is changed.\n\n\b\n  fallow optimize\n  fallow optimize -n ml-team -o json",
-)
 report = look.LookCommand(
     "report", callback=_report, context_settings=flags.CONTEXT, params=_options("text", "json", "csv"),
     help="All of it on one page, complete: the cluster now, what is wasted, what a week cost and what was saved."

@@ -108,7 +108,7 @@ def read_scope(everywhere: bool, given: dict[str, Any]) -> None:
         raise click.UsageError("say either -n or -A")
 
 
-def _read_prices(texts: tuple[str, ...]) -> price_book.ModelPrices:
+def read_prices(texts: tuple[str, ...]) -> price_book.ModelPrices:
     """Those that were given."""
     try:
         return price_book.read_prices(texts)
@@ -158,7 +158,7 @@ def _first_lines(source: str, rules: str) -> str:
 
 def status(output: str, watch_every: Seconds | None, everywhere: bool, price: tuple[str, ...], **given: Any) -> None:
     read_scope(everywhere, given)
-    prices_given, asked = _read_prices(price), read_filter(given)
+    prices_given, asked = read_prices(price), read_filter(given)
 
     def make() -> show.Shown:
         seen = see_status(given, asked, output, price, prices_given)

@@ -410,14 +410,14 @@ async def test_an_export_through_a_daemon_is_the_same(store, tmp_path):
     assert heard.stdout == read.stdout
 
 
-# ---- optimize, report, version, gpu-autoscaler -----------------------------------------------------------------------
+# ---- report, version, gpu-autoscaler ---------------------------------------------------------------------------------
 
 
-async def test_optimize_names_what_is_wasted_and_what_it_costs():
+async def test_a_report_names_what_is_wasted_and_what_it_costs():
     small = cost_scenes.held("GPU-9", int(NOW) - 3600 * 5, int(NOW), cost_scenes.key("web", "small"), use=0.05)
     async with daemon([*small]) as client:
-        done = await run_beside("optimize", "--daemon-url", client.url)
-        page = json.loads((await run_beside("optimize", "-o", "json", "--daemon-url", client.url)).stdout)
+        done = await run_beside("report", "--daemon-url", client.url)
+        page = json.loads((await run_beside("report", "--format", "json", "--daemon-url", client.url)).stdout)["waste"]
     assert done.exit_code == 0, done.output
     kinds = {line["name"]: line["kindOfWaste"] for line in page["lines"]}
     assert (kinds["quiet"], kinds["small"]) == ("idle", "smallUse")

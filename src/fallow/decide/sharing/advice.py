@@ -1,0 +1,141 @@
+"""What a workload could do with less: a score of what it wastes, and the first way to share that is enough for it.
+
+In: ShareFacts. Out: ShareAdvice.
+Invariant: what was not measured for four fifths of the time is unknown, without a score and without savings. Nothing is
+advised that has less memory than the highest use and a fifth, or less compute than the 95th percentile and a tenth.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from fallow.decide.sharing import parts
+from fallow.decide.sharing.needs import advise_clients
+from fallow.model import gpus
+from fallow.model.classes import WorkClass
+from fallow.model.share_advice import AdviceKind, ShareAdvice, ShareFacts, ShareUse
+from fallow.model.units import DAY, HOUR, Seconds
+
+COVERAGE: Final = 0.8
+_MEMORY_SPARE, _COMPUTE_SPARE = 1.2, 1.1
+_MOST_CLIENTS: Final = 16
+_REPLICAS: Final = (8, 4, 2)
+_MONTH: Final = 730  # hours
+
+_Way = tuple[AdviceKind, float, str]  # its share of the GPU, and what it is
+
+
+def advise(facts: ShareFacts) -> ShareAdvice:
+    use = facts.use
+    if use.gpu is None or use.memory is None or use.coverage < COVERAGE:
+        return ShareAdvice(kind=AdviceKind.unknown, because=f"measured for {use.coverage:.0%} of the time looked at")
+    score = round(60 * (1 - use.gpu) + 40 * (1 - use.memory), 1)
+    found = None if use.peak is None or use.p95 is None else next(_find_ways(facts, use), None)
+    if found is None:
+        return ShareAdvice(kind=AdviceKind.none, because=_say_none(facts), score=score, is_sure=use.seconds >= DAY)
+    kind, share, because = found
+    saves = None if facts.per_hour is None else round(facts.per_hour * (1 - share) * _MONTH, 2)
+    return ShareAdvice(
+        kind=kind, because=because, score=score, share=share, saves=saves, is_sure=use.seconds >= DAY
+    )
+
+
+def waste_hours(facts: ShareFacts, span: Seconds) -> float | None:
+    """GPU-hours that were held and not used."""
+    return None if facts.use.gpu is None else round((1 - facts.use.gpu) * facts.gpus * span / HOUR, 3)
+
+
+def _say_none(facts: ShareFacts) -> str:
+    if facts.use.peak is None or facts.use.p95 is None:
+        return "how much memory or compute it needs at most is not measured"
+    if facts.each != 1 and facts.work is not WorkClass.training:
+        return "only who holds exactly one whole GPU can share it"
+    return "nothing smaller is enough for it"
+
+
+def _find_ways(facts: ShareFacts, use: ShareUse) -> Iterator[_Way]:
+    """In the order in which they are to be tried."""
+    if facts.work is WorkClass.training or facts.each > 1:
+        yield from _find_fewer(facts, use)
+        return
+    if facts.each != 1:
+        return
+    for kind in _list_kinds(use):
+        yield from _MAKERS[kind](facts, use)
+
+
+def _list_kinds(use: ShareUse) -> tuple[AdviceKind, ...]:
+    gpu, memory = use.gpu or 0.0, use.memory or 0.0
+    if gpu < 0.3 and memory < 0.3:
+        return AdviceKind.mig, AdviceKind.mps
+    if gpu < 0.5:
+        return (AdviceKind.mig,) if memory < 0.4 else (AdviceKind.mps,)
+    return (AdviceKind.timeslicing,) if memory < 0.4 else ()
+
+
+def _need(use: ShareUse) -> tuple[int, float]:
+    """Memory and compute: never less."""
+    return math.ceil((use.peak or 0.0) * _MEMORY_SPARE), (use.p95 or 0.0) * _COMPUTE_SPARE
+
+
+def _find_profile(facts: ShareFacts, use: ShareUse) -> Iterator[_Way]:
+    mig, (memory, compute) = facts.model.mig if facts.model is not None else None, _need(use)
+    if mig is None:
+        return
+    enough = [
+        each for each in mig.profiles
+        if each.memory < mig.memory and _memory_of(each) >= memory and each.compute / mig.compute >= compute
+    ]
+    for profile in sorted(enough, key=lambda each: (each.memory, each.compute, each.name))[:1]:
+        yield AdviceKind.mig, profile.memory / mig.memory, f"a MIG instance {profile.name}"
+
+
+def _memory_of(profile: gpus.Profile) -> float:
+    """Where the catalogue does not say it, what its name promises at least."""
+    return profile.memory_gib * 1024 if profile.memory_gib is not None else parts.guess_memory(profile.name) or 0.0
+
+
+def _find_clients(facts: ShareFacts, use: ShareUse) -> Iterator[_Way]:
+    memory, compute = _need(use)
+    if use.total is None or memory > use.total:
+        return
+    clients = advise_clients(compute, need=memory, gpu_memory=math.floor(use.total), most=_MOST_CLIENTS)
+    if clients > 1:
+        yield AdviceKind.mps, 1 / clients, f"MPS, {clients} on a GPU"
+
+
+def _find_replicas(facts: ShareFacts, use: ShareUse) -> Iterator[_Way]:
+    memory, compute = _need(use)
+    for count in _REPLICAS:
+        if use.total is not None and memory * count <= use.total and compute * count <= 1:
+            yield AdviceKind.timeslicing, 1 / count, f"time-slicing, {count} on a GPU"
+
+
+def _find_fewer(facts: ShareFacts, use: ShareUse) -> Iterator[_Way]:
+    """Of several: as many as would have held and done all of it together."""
+    memory, compute = _need(use)
+    if use.total is None or facts.each < 2:
+        return
+    wanted = max(1, math.ceil(facts.each * max(compute, memory / use.total)))
+    if wanted < facts.each:
+        yield AdviceKind.fewer, wanted / facts.each, f"{wanted} instead of {facts.each} GPUs for each pod"
+
+
+_MAKERS: Final = {
+    AdviceKind.mig: _find_profile, AdviceKind.mps: _find_clients, AdviceKind.timeslicing: _find_replicas,
+}
+
+
+def join_uses(several: Sequence[ShareUse]) -> ShareUse:
+    """Of a workload's pods: means for what is wasted, the highest for what is needed; what one lacks is not known."""
+    def gather(name: str) -> list[float] | None:
+        found = [getattr(each, name) for each in several]
+        return None if None in found or not found else found
+
+    gpu, memory, total, peak, p95 = (gather(name) for name in ("gpu", "memory", "total", "peak", "p95"))
+    return ShareUse(
+        gpu=sum(gpu) / len(gpu) if gpu else None, memory=sum(memory) / len(memory) if memory else None,
+        coverage=min((each.coverage for each in several), default=0.0), total=min(total) if total else None,
+        peak=max(peak) if peak else None, p95=max(p95) if p95 else None,
+        seconds=min((each.seconds for each in several), default=0.0),
+    )

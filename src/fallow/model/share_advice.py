@@ -1,0 +1,56 @@
+"""What a workload could do with less than it holds: what was measured of it, and the advice.
+
+Ratios are 0 to 1, memory is in MiB. None is what nobody knows, and what is not known is not advised upon.
+"""
+
+from enum import StrEnum
+
+import msgspec
+
+from fallow.model.classes import WorkClass
+from fallow.model.gpus import Model
+from fallow.model.units import Seconds
+
+
+class ShareUse(msgspec.Struct, frozen=True, kw_only=True):
+    """`gpu`, `memory`: means of the time looked back upon; `coverage`: how much of that was measured. `total`: memory
+    of its GPU. `peak`, `p95` (of SM activity): of up to seven days, of which `seconds` were measured."""
+
+    gpu: float | None = None
+    memory: float | None = None
+    coverage: float = 0.0
+    total: float | None = None
+    peak: float | None = None
+    p95: float | None = None
+    seconds: Seconds = 0.0
+
+
+class ShareFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """`each`: whole GPUs of each of its pods; 0: it holds parts already. `per_hour`: what all of it costs."""
+
+    work: WorkClass
+    gpus: float
+    each: int
+    use: ShareUse
+    model: Model | None = None
+    per_hour: float | None = None
+
+
+class AdviceKind(StrEnum):
+    unknown = "unknown"
+    none = "none"
+    mig = "MIG"
+    mps = "MPS"
+    timeslicing = "time-slicing"
+    fewer = "fewer GPUs"
+
+
+class ShareAdvice(msgspec.Struct, frozen=True, kw_only=True):
+    """`share`: of what it holds now. `score`: 0 to 100; `saves`: a month, in the currency of its bill."""
+
+    kind: AdviceKind
+    because: str
+    score: float | None = None
+    share: float = 1.0
+    saves: float | None = None
+    is_sure: bool = False

@@ -1,0 +1,120 @@
+"""`fallow optimize` by the real engine of Prometheus: on a real control plane as it is typed, and on a real trace."""
+
+from __future__ import annotations
+
+import collections
+import csv
+import gzip
+import json
+import time
+
+import pytest
+
+from fallow.clients.prometheus import auth, client
+from fallow.decide import sharing
+from fallow.doors.cli import optimize, pasts
+from fallow.model import cluster, gpus
+from fallow.model.classes import WorkClass
+from fallow.model.share_advice import AdviceKind, ShareFacts
+from fallow.observe.usage import owning, share_use
+from fallow.sim.traces import published
+from fallow.wiring import optimizing
+from tests.real import cluster as clusters
+from tests.real import history, scene
+
+TOTAL = 81_559.0  # MiB that an H100 of 80 GB shows
+FREE, SM = "DCGM_FI_DEV_FB_FREE", "DCGM_FI_PROF_SM_ACTIVE"
+EVERY = 57
+
+
+def read_trace() -> dict[str, list[tuple[int, float, float]]]:
+    """By pod: seconds, how busy, MiB."""
+    folder, found = pasts.traces_folder(), collections.defaultdict(list)
+    if folder is None:
+        pytest.skip("the traces are not here (FALLOW_TRACES)")
+    with gzip.open(folder / published.GENTD26, "rt") as rows:
+        for row in csv.DictReader(rows):
+            if row["duty_percent"] and row["memory_used_bytes"]:
+                values = float(row["duty_percent"]) / 100, float(row["memory_used_bytes"]) / 2**20
+                found[row["pod"]].append((int(row["timestamp"]), *values))
+    return dict(found)
+
+
+def replay(world: history.PrometheusWorld, trace: dict[str, list[tuple[int, float, float]]]) -> None:
+    """As it was, and its end is now; who ended before is not seen now."""
+    end = max(at for samples in trace.values() for at, _, _ in samples)
+    for board, (pod, samples) in enumerate(sorted(trace.items())):
+        last = (end - samples[-1][0]) // EVERY
+        known = {(end - at) // EVERY: (busy, used) for at, busy, used in samples}
+        steps = range(max(known), last - 1, -1)
+        busy = [known[step][0] if step in known else None for step in steps]
+        used = [known[step][1] if step in known else None for step in steps]
+        free = [None if each is None else TOTAL - each for each in used]
+        world.dcgm_gpu(
+            "gpu-1", board, pod=pod, namespace="gentd26", gr_engine=busy, gpu_util=None, power=None, memory_used=used,
+            more={FREE: free, SM: busy}, every=EVERY, until=world.now - last * EVERY,
+        )
+
+
+@pytest.mark.accepts("packing", 23)
+async def test_on_a_real_trace_every_pod_is_listed_and_none_gets_less_than_it_used(
+    prometheus: history.PrometheusWorld,
+) -> None:
+    trace = read_trace()
+    replay(prometheus, trace)
+    await prometheus.start()
+    words = owning.UseWords(exporters="gpu-operator|monitoring")
+    async with client.Prometheus(prometheus.url, login=auth.Login(method="none")) as asked:
+        used = await share_use.read(asked, sorted(trace), words, time.time(), 600.0)
+    model = gpus.find("NVIDIA H100 80GB HBM3")
+    lines = []
+    for pod in sorted(trace):
+        facts = ShareFacts(
+            work=WorkClass.inference, gpus=1.0, each=1, use=sharing.join_uses([used["gentd26", pod]]), model=model,
+            per_hour=2.0,
+        )
+        ref = cluster.Ref("", "v1", "Pod", "gentd26", pod, pod)
+        lines.append(optimizing.AdvisedWorkload(
+            ref=ref, facts=facts, advice=sharing.advise(facts), wasted_gpu_hours=None, currency="USD"
+        ))
+    page = optimize.make_page(lines, 0.0)
+    assert (len(trace), len(page.lines)) == (77, 77)
+    for line in page.lines:
+        peak = max(used for _, _, used in trace[line.workload.removeprefix("Pod/")])
+        assert line.share * TOTAL >= peak
+        is_unknown = line.recommendation == AdviceKind.unknown
+        assert (line.coverage < 0.8) is is_unknown
+        assert (line.savings_per_month is None) is (line.share == 1.0)
+    ways = collections.Counter(line.recommendation for line in page.lines)
+    assert ways["MIG"] + ways["MPS"] >= 5  # most are as busy at times as a whole GPU can be
+    assert page.unknown == ways["unknown"] < 25  # who had ended before the end of the trace
+    assert page.savings_per_month > 0
+
+
+@pytest.mark.accepts("packing", 23)
+async def test_as_it_is_typed_on_a_real_control_plane(
+    cluster: clusters.Cluster, prometheus: history.PrometheusWorld
+) -> None:
+    stage = await scene.Scene(cluster, prometheus).prepare()
+    for name, busy, minutes in (("small", 0.1, 90), ("busy", 0.9, 90)):
+        (pod,) = await stage.run(clusters.replicated("apps/v1", "Deployment", name, 1, 1))
+        stage.measure(pod, busy, memory_used=7000.0, more={FREE: TOTAL - 7000, SM: busy}, minutes=minutes)
+    (half,) = await stage.run(clusters.replicated("apps/v1", "Deployment", "half", 1, 1))
+    stage.measure(half, 0.1, more={FREE: 1000.0}, minutes=30, until=prometheus.now - 420)  # covered: half
+    await stage.begin()
+    here = ("optimize", "-n", stage.namespace)
+    page = json.loads((await stage.type("fallow", *here, "-o", "json", "--price", "H100-80GB-HBM3=2.00")).out)
+    lines = {line["workload"]: line for line in page["lines"]}
+    assert set(lines) == {"Deployment/small", "Deployment/half"}
+    small, unknown = lines["Deployment/small"], lines["Deployment/half"]
+    assert (small["recommendation"], small["confidence"], small["share"]) == ("MIG", "low", 0.125)
+    assert small["savingsPerMonth"] == pytest.approx(2.0 * 7 / 8 * 730)
+    assert small["wasteScore"] == pytest.approx(60 * 0.9 + 40 * (1 - 7000 / TOTAL), abs=0.1)
+    assert unknown["coverage"] == pytest.approx(0.5, abs=0.11)
+    assert (unknown["recommendation"], unknown["wasteScore"], unknown["savingsPerMonth"]) == ("unknown", None, None)
+    shown = (await stage.type("gpu-autoscaler", *here)).out
+    assert shown.split()[: len(optimize.COLUMNS)] == list(optimize.COLUMNS)
+    assert (await stage.type("fallow", *here, "-o", "csv")).out.count("\n") == 3
+    assert (await stage.type("fallow", *here, "--lookback", "0", code=2)).err
+    gone = await stage.type("fallow", *here, PROMETHEUS_URL="", code=4)
+    assert "--prometheus-url" in gone.err

@@ -1,0 +1,88 @@
+"""Who could do with less: a score of what is wasted, and never a part that is too small."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fallow.decide import sharing
+from fallow.model import gpus
+from fallow.model.classes import WorkClass
+from fallow.model.share_advice import AdviceKind, ShareFacts, ShareUse
+from fallow.model.units import DAY, HOUR
+
+A100, A10 = gpus.find("NVIDIA A100-SXM4-80GB"), gpus.find("NVIDIA A10G")
+TOTAL = 81_000.0
+
+
+def facts(gpu: float = 0.1, memory: float = 0.1, peak: float = 7000, p95: float = 0.1, **more: Any) -> ShareFacts:
+    use = ShareUse(**{
+        "gpu": gpu, "memory": memory, "coverage": 1.0, "total": TOTAL, "peak": peak, "p95": p95, "seconds": 7 * DAY,
+        **more.pop("use", {}),
+    })
+    return ShareFacts(**{"work": WorkClass.inference, "gpus": 1.0, "each": 1, "use": use, "model": A100,
+                         "per_hour": 2.0, **more})
+
+
+@pytest.mark.parametrize("use", [{"coverage": 0.5}, {"coverage": 0.79}, {"gpu": None}, {"memory": None}])
+@pytest.mark.accepts("packing", 23)
+def test_what_is_not_measured_enough_is_unknown_and_saves_nothing(use: dict[str, Any]) -> None:
+    found = sharing.advise(facts(use=use))
+    assert (found.kind, found.score, found.saves, found.share) == (AdviceKind.unknown, None, None, 1.0)
+
+
+@pytest.mark.parametrize(("gpu", "memory", "score"), [(0.0, 0.0, 100.0), (1.0, 1.0, 0.0), (0.5, 0.25, 60.0)])
+def test_the_score_counts_compute_more_than_memory(gpu: float, memory: float, score: float) -> None:
+    assert sharing.advise(facts(gpu, memory)).score == score
+
+
+@pytest.mark.parametrize(("given", "kind", "because"), [
+    (facts(), AdviceKind.mig, "1g.10gb"),
+    (facts(peak=9000), AdviceKind.mig, "1g.20gb"),  # with a fifth on top it does not fit the smaller
+    (facts(p95=0.2), AdviceKind.mig, "2g.20gb"),
+    (facts(model=A10), AdviceKind.mps, "9 on a GPU"),  # no MIG
+    (facts(0.4, 0.45, peak=20_000), AdviceKind.mps, "3 on a GPU"),
+    (facts(0.4, 0.3, peak=20_000, p95=0.3), AdviceKind.mig, "3g.40gb"),
+    (facts(0.4, 0.3, model=A10), AdviceKind.none, "nothing smaller"),
+    (facts(0.6, 0.3, p95=0.3), AdviceKind.timeslicing, "2 on a GPU"),
+    (facts(0.6, 0.3, p95=0.9), AdviceKind.none, "nothing smaller"),
+    (facts(0.6, 0.6), AdviceKind.none, "nothing smaller"),
+    (facts(use={"peak": None}), AdviceKind.none, "not measured"),
+    (facts(use={"p95": None}), AdviceKind.none, "not measured"),
+    (facts(peak=79_000), AdviceKind.none, "nothing smaller"),
+    (facts(work=WorkClass.training), AdviceKind.none, "nothing smaller"),
+    (facts(work=WorkClass.training, gpus=8.0, each=8, peak=20_000), AdviceKind.fewer, "3 instead of 8"),
+    (facts(each=0), AdviceKind.none, "exactly one whole GPU"),
+])
+def test_the_first_way_that_is_enough(given: ShareFacts, kind: AdviceKind, because: str) -> None:
+    found = sharing.advise(given)
+    assert (found.kind, because in found.because) == (kind, True), found
+
+
+def test_no_part_is_below_the_peak_and_a_fifth_or_the_percentile_and_a_tenth() -> None:
+    for step in range(1, 200):
+        for p95 in (0.0, 0.1, 0.3, 0.6, 0.9):
+            peak = 400.0 * step
+            for model, gpu in ((A100, 0.1), (A10, 0.1), (A100, 0.6)):
+                found = sharing.advise(facts(gpu, peak=peak, p95=p95, model=model))
+                if found.share < 1:
+                    assert found.share * TOTAL * 1.02 >= peak * 1.2  # a profile's gigabytes are rounded
+                    assert found.share >= p95 * 1.1 - 1e-9 or found.kind is AdviceKind.mig
+
+
+@pytest.mark.parametrize(("more", "saves"), [({}, 2.0 * 7 / 8 * 730), ({"per_hour": None}, None)])
+def test_savings_come_from_the_bill_and_from_nothing_else(more: dict[str, Any], saves: float | None) -> None:
+    assert sharing.advise(facts(**more)).saves == saves
+
+
+def test_less_than_a_day_of_data_is_not_sure() -> None:
+    assert [sharing.advise(facts(use={"seconds": each})).is_sure for each in (23 * HOUR, DAY)] == [False, True]
+
+
+def test_pods_together_waste_their_mean_and_need_their_most() -> None:
+    one, two = facts(0.1, peak=100).use, facts(0.3, peak=200, use={"coverage": 0.9, "total": 500.0}).use
+    found = sharing.join_uses([one, two])
+    assert (found.gpu, found.peak, found.coverage, found.total) == (pytest.approx(0.2), 200, 0.9, 500.0)
+    assert sharing.join_uses([one, ShareUse()]) == ShareUse()
+    assert sharing.waste_hours(facts(0.25, gpus=2.0), 2 * HOUR) == 3.0
