@@ -119,9 +119,10 @@ async def test_the_sentence_the_legend_and_the_table_say_the_same(visit: Opening
         legend = page.locator("table.lgt")
         parts = await legend.locator("tbody td:nth-child(3)").all_inner_texts()
         whole = await legend.locator("tfoot td:nth-child(3)").inner_text()
-    total, nothing, idle, free = said
+    total, nothing, idle, most_idle, free = said
     assert total == round(figure(printed.total[COSTS]))
     assert nothing == idle + free
+    assert 0 < most_idle <= idle
     assert abs(nothing - figure(printed.held[7]) - printed.sum(COSTS, of=printed.below)) <= 1
     assert len(parts) == len(spent.TEAMS) + 1
     assert sum(map(figure, parts)) == figure(whole) == total

@@ -27,6 +27,8 @@ Pauses: TypeAlias = Callable[[cluster.Workload, idle.Rule, Instant], Fields]
 Holds: TypeAlias = Callable[[Mapping[str, Any]], bool]
 Objects: TypeAlias = Callable[[cluster.Workload, idle.Rule], Objection | None]
 
+ANY_TAIL = "-.+"
+
 
 class Kind(msgspec.Struct, frozen=True, kw_only=True):
     """One row. `pauses` gives the fields of a pause; `holds` says of an object with its annotations that they stand."""
@@ -38,6 +40,7 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     needs_group: bool = False  # typed with its group, because another API has a kind of that name
     shorts: tuple[str, ...] = ()  # what kubectl calls it for short, in every cluster that has it
     work: str | None = None  # the class of work its pods do, where the kind tells
+    pod_tail: str = ANY_TAIL  # RE2: what stands behind its name in the names of its pods
 
     reads: tuple[str, ...]  # JSON pointers kept in Workload.body; annotations and labels are kept beside it
     verb: Literal["scaled to 0", "suspended", "stopped"]
@@ -146,10 +149,14 @@ def _stops_at(kind: str, group: str, letter: str, *versions: str, at: str, value
 
 _KUBERAY = (_MANAGED_BY, "ray.io/kuberay-operator")
 
+_NUMBER = "-[0-9]+"
+
 KINDS: tuple[Kind, ...] = (
-    _replicas("Deployment", "apps", "d", "v1", reads=(SELECTOR,), shorts=("deploy",)),
+    _replicas("Deployment", "apps", "d", "v1", reads=(SELECTOR,), shorts=("deploy",),
+              pod_tail="-[a-z0-9]+-[a-z0-9]{5}"),
     _replicas("ReplicaSet", "apps", "r", "v1", reads=(SELECTOR,), relays=True, shorts=("rs",)),
     _replicas("StatefulSet", "apps", "s", "v1", shorts=("sts",), in_order=True, deletes_claims=("whenScaled",),
+              pod_tail=_NUMBER,
               reads=(SELECTOR, *(f"/spec/{name}" for name in _RETENTION),
                      "/spec/podManagementPolicy", "/spec/template/spec/terminationGracePeriodSeconds")),
     _replicas("LeaderWorkerSet", "leaderworkerset.x-k8s.io", "l", "v1", shorts=("lws",),
@@ -160,7 +167,7 @@ KINDS: tuple[Kind, ...] = (
            may_own=True, objects=(stops.has_roles,)),
     _replicas("Rollout", "argoproj.io", "o", "v1alpha1", shorts=("ro",), objects=(stops.is_calm_rollout,),
               reads=(SELECTOR, "/spec/paused", "/spec/strategy/blueGreen/previewReplicaCount", "/status/blueGreen")),
-    _stops("Notebook", "kubeflow.org", "n", "v1", "v1beta1", shorts=("nb",), work="notebook",
+    _stops("Notebook", "kubeflow.org", "n", "v1", "v1beta1", shorts=("nb",), work="notebook", pod_tail=_NUMBER,
            reads=("/status/readyReplicas",),
            pauses=stops.stop_notebook, writes=(pointers.annotation(names.NOTEBOOK_STOPPED),),
            holds=lambda body: names.NOTEBOOK_STOPPED in body["metadata"]["annotations"],
@@ -186,7 +193,8 @@ KINDS: tuple[Kind, ...] = (
               work="inference", may_own=True,
               reads=(stops.MIN_SCALE,), at=stops.MIN_SCALE, value="0", holds=stops.is_stopped_knative,
               objects=(stops.may_roll_knative,), between=("Configuration", "Revision")),
-    _job("Job", "batch", "v1", reads=(SELECTOR,), manager=(_MANAGED_BY, "kubernetes.io/job-controller")),
+    _job("Job", "batch", "v1", reads=(SELECTOR,), pod_tail="-[a-z0-9]{5}",
+         manager=(_MANAGED_BY, "kubernetes.io/job-controller")),
     _suspends("CronJob", "batch", "c", "v1", shorts=("cj",), reads=("/spec/concurrencyPolicy",), is_schedule=True,
               warns_below="Where its CronJob has concurrencyPolicy Forbid, no later run starts while this one is "
                           "suspended."),

@@ -15,6 +15,7 @@ import msgspec
 
 from fallow.clients import errors
 from fallow.clients.prometheus import client
+from fallow.model import kinds
 from fallow.model.share_hurts import BEFORE, EVALUATED, EVALUATIONS, FAULTS, RECENT, WATCHED, HurtSeen, SharedOwner
 from fallow.model.units import Instant, Seconds
 from fallow.observe.usage.owning import PodLabels, UseWords
@@ -25,9 +26,6 @@ _STEP: Final[Seconds] = 60.0
 _COVERAGE: Final = 0.8
 _AT_ONCE: Final = 100
 _MOST_BUSY: Final = 1.05  # above it nothing believable was measured
-# How pods are called after their owner; others only begin as it does.
-_TAILS: Final = {"Deployment": "-[a-z0-9]+-[a-z0-9]{5}", "StatefulSet": "-[0-9]+", "Notebook": "-[0-9]+",
-                 "Job": "-[a-z0-9]{5}"}
 _Values = Mapping[tuple[str, str], float]  # by namespace and name
 
 
@@ -82,7 +80,8 @@ class HurtReader:
 
     async def _count_before(self, owner: SharedOwner) -> int | None:
         ref = owner.workload.ref
-        named = client.escape(ref.name.replace(".", "\\.") + _TAILS.get(ref.kind, "-.+"))
+        row = kinds.of(owner.workload)
+        named = client.escape(ref.name.replace(".", "\\.") + (row.pod_tail if row else kinds.ANY_TAIL))
         chosen = self._prometheus.selector(_RESTARTS, client.any_of("namespace", [ref.namespace]), f'pod=~"{named}"')
         found = await self._ask_one(f"max(max_over_time({chosen}[{BEFORE:.0f}s]))", owner.since)
         return None if found is None else round(found)
