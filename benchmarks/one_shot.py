@@ -100,7 +100,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place, questions.prometheus(pathlib.Path(place)) as url:
         world = make_world(now)
         print(f"  writing a day of {IDLE:,} GPUs and an hour of {PODS - IDLE:,} ...", flush=True)
-        idle, others = series(world, idle=True), [*series(world, idle=False), *questions.ups(world.nodes)]
+        idle, others = series(world, idle=True), [
+            *series(world, idle=False), *questions.ups(world.nodes), *questions.hosts(world.nodes),
+        ]
         questions.fill(url, idle, now - questions.DAY, now)
         questions.fill(url, others, now - 3600, now)
         questions.fill(url, [*idle, *others], now + questions.EVERY, now + AHEAD)

@@ -4,8 +4,8 @@ A real Prometheus gets a day of three series of each GPU (gr_engine, gpu_util, p
 `up` by remote write. Then our source asks as a daemon does, first knowing nothing and then again, a cycle later, in
 this process (what one look asks, which is less: one_shot.py); how long the engine worked for it is read from
 Prometheus's own counters, several times: the least is what it takes, the median what a busy machine makes of it. How
-many samples it reads does not depend on the machine. The query of the original is written as it writes it, without its
-join on node_dmi_info, which is not there.
+many samples it reads does not depend on the machine. The query of the original asks what it asks by default: both
+signals, joined with node-exporter's node_dmi_info.
 """
 
 import asyncio
@@ -35,9 +35,14 @@ from fallow.observe.usage import rows
 
 WINDOW, DAY, EVERY, NODE = 1800.0, 86400, 30, 64
 GPUS = {"DCGM_FI_PROF_GR_ENGINE_ACTIVE": 0.0, "DCGM_FI_DEV_GPU_UTIL": 0.0, "DCGM_FI_DEV_POWER_USAGE": 72.0}
+_PEAK = 'max_over_time({}{{exported_pod!="", exported_namespace!=""}}[30m])'.format
+_HOSTS = 'label_replace(label_replace(node_dmi_info, "Hostname", "$1", "instance", "(.+)"), {})'.format(
+    '"node_type", "$1", "product_name", "(.+)"'
+)
 ORIGINAL = (
-    "sum by (Hostname, exported_container, exported_pod, exported_namespace, gpu, modelName)"
-    '(max_over_time(DCGM_FI_PROF_GR_ENGINE_ACTIVE{exported_pod!="", exported_namespace!=""}[30m])) == 0'
+    "sum by (Hostname, exported_container, exported_pod, exported_namespace, gpu, modelName) "
+    f"({_PEAK('DCGM_FI_PROF_GR_ENGINE_ACTIVE')} or {_PEAK('DCGM_FI_DEV_GPU_UTIL')} / 100) "
+    f"* on (Hostname) group_left (node_type) {_HOSTS} == 0"
 )
 STRICTEST = usage.Strictest(quiet=0.01, busy=0.01, coverage=0.8, max_sample_age=180.0)  # as the flags have it
 BARS = {"first": 2.0, "later": 0.3}  # seconds at 5,000 pods
@@ -94,12 +99,19 @@ def ups(nodes: Iterable[str]) -> Series:
     return [({"__name__": "up", "job": "dcgm", "instance": f"{node}:9400"}, 1.0) for node in nodes]
 
 
+def hosts(nodes: Iterable[str]) -> Series:
+    """What node-exporter says of each node: the original finds nothing on a node without it."""
+    dmi = {"__name__": "node_dmi_info", "job": "node", "product_name": "g5.48xlarge"}
+    return [({**dmi, "instance": node}, 1.0) for node in nodes]
+
+
 def _series(pods: int) -> Series:
     gpus = [
         (label(metric, number, f"node-{number // NODE}", "bench", f"app-{number}"), value)
         for number in range(pods) for metric, value in GPUS.items()
     ]
-    return [*gpus, *ups(f"node-{number}" for number in range(pods // NODE + 1))]
+    nodes = [f"node-{number}" for number in range(pods // NODE + 1)]
+    return [*gpus, *ups(nodes), *hosts(nodes)]
 
 
 def fill(url: str, series: Series, begin: float, now: float) -> None:
