@@ -43,8 +43,9 @@ class PolicySights(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PoliciesCycle(msgspec.Struct, frozen=True, kw_only=True):
-    """By the policy's name."""
+    """`policies` by rank; `standings` by their names."""
 
+    policies: tuple[SharingPolicy, ...] = ()
     standings: Mapping[str, PolicyStanding] = {}
     failure: str = ""
 
@@ -76,7 +77,8 @@ class SharePoliciesStory:
             return PoliciesCycle()
         counts, nodes = await self._count(known.value, turn), self._sights.nodes()
         with stumbling():
-            return PoliciesCycle(standings={each.name: self._stand(each, nodes, counts) for each in known.value})
+            standings = {each.name: self._stand(each, nodes, counts) for each in known.value}
+            return PoliciesCycle(policies=known.value, standings=standings)
 
     def fail(self, because: str, turn: Turn) -> PoliciesCycle:
         self._complaint.note(because)

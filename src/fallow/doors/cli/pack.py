@@ -19,6 +19,7 @@ import msgspec
 
 from fallow.decide import packing
 from fallow.doors.answers import packing as answers
+from fallow.doors.answers import sharing
 from fallow.doors.cli import main, pack_scenes, pasts, plot, show
 from fallow.model.units import Instant
 from fallow.sim import packs, shelf
@@ -40,12 +41,6 @@ TERMS: Final = {
     "FRAGMENTED %": f"of what is free, {_USELESS}",
     "BOUND %": "what no packer could exceed with these pods", "TO BOUND": "points below it",
     "GAIN ON FGD": "GPUs more than the published rule FGD fills",
-}
-CAUSES: Final = {  # of the free GPUs, as docs/packing.md names them: for people
-    "q1_lack_both": "the node has too few GPUs and too few cores for what usually comes",
-    "q2_lack_gpu": "the node has too few GPUs free for it", "q3_satisfied": "usable: it fits here",
-    "q4_lack_cpu": "the node has too few cores left for it", "xl_satisfied": "usable: pods without GPUs fit beside it",
-    "xr_lack_cpu": "not even pods without GPUs fit: no cores are left", "no_access": "it does not accept this model",
 }
 REHEARSAL_SECONDS: Final = 60.0  # of CPU
 _LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -232,7 +227,7 @@ def _tell_standing(data: Mapping[str, Any]) -> None:
         ("fragmented", unknown if useless is None else f"{say(useless)} % of what is free is {_USELESS}"),
         ("bound", bound if data["boundPercent"] is not None else f"not known: {data['boundUnknown']}"),
     ]))
-    if causes := [[say(free), CAUSES[cause]] for cause, free in data["freeGpusByCause"].items() if free]:
+    if causes := [[say(free), sharing.CAUSES[cause]] for cause, free in data["freeGpusByCause"].items() if free]:
         click.echo()
         show.table(["FREE GPUS", "WHY"], causes)
     if data["waiting"]:

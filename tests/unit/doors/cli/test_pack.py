@@ -19,6 +19,7 @@ from tests.unit.observe.cluster import pretend
 
 from fallow.decide import packing
 from fallow.decide.packing import fragments
+from fallow.doors.answers import sharing
 from fallow.doors.cli import main, pack
 from fallow.sim import packs, shelf
 from fallow.sim.traces import openb
@@ -382,7 +383,7 @@ DOCUMENT = ROOT / "docs" / "packing.md"
 
 
 def test_every_cause_is_explained() -> None:
-    assert set(pack.CAUSES) == {str(cause) for cause in fragments.Cause}
+    assert set(sharing.CAUSES) == {str(cause) for cause in fragments.Cause}
 
 
 def test_the_document_names_what_there_is() -> None:
