@@ -35,7 +35,7 @@ CELLS: Final = {  # state: its words, its colour, and a letter of its own beside
     FREE: ("free", GREY, "·"),
 }
 STYLES: Final = {
-    "notice": ORANGE, "lapse": GREEN, "pause": MAGENTA, "taken": GREEN, "resume": GREEN, "ack": CYAN, "person": BLUE,
+    "notice": ORANGE, "lapse": GREEN, "pause": MAGENTA, "taken": GREEN, "resume": GREEN, "ack": CYAN, "person": BLUE, "share": CYAN,
     "frozen": f"bold {RED}", "fault": RED,
 }
 _UPWARDS: Final = (BUSY, STARTING, UNKNOWN, NOTICE, IDLE, FREED, FREE)  # in the chart

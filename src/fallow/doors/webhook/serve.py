@@ -27,7 +27,7 @@ from fallow.doors import listen
 from fallow.doors.webhook import app, judging, sharing, wire
 from fallow.model import classes
 from fallow.model.seen import Known, Unseen
-from fallow.model.units import Seconds
+from fallow.model.units import Instant, Seconds
 from fallow.observe import budgets, claimed
 from fallow.observe import sharing as observed
 from fallow.settings.cost_enforcement import WebhookSettings
@@ -145,7 +145,7 @@ async def run(options: WebhookSettings) -> int:
         judge = judging.Judge(eyes, exempt=options.exempt, gpu_resources=options.gpu_resources, clock=time.time)
         policies, nodes = observed.watch_policies(api), observed.watch_part_nodes(api)
         used = observed.watch_owner_use(api, options.own_namespace or access.namespace or "default")
-        share_eyes = _make_share_eyes(policies, nodes, places, owners, used)
+        share_eyes = make_share_eyes(policies, nodes, places, owners, used)
         sharer = sharing.ShareJudge(share_eyes, _make_terms(options), time.time)
         made = app.App(judge, sharer, metrics, lambda: _why_not_ready(certificate, known, places))
         server = WebhookServer(made, certificate)
@@ -174,15 +174,15 @@ def _make_terms(options: WebhookSettings) -> ShareTerms:
     )
 
 
-def _make_share_eyes(
+def make_share_eyes(
     policies: budgets.Watching[Any], nodes: budgets.Watching[Any], places: budgets.Watching[Any],
-    owners: budgets.TopOwners, used: budgets.Watching[Any],
+    owners: budgets.TopOwners, used: budgets.Watching[Any], clock: Callable[[], Instant] = time.time,
 ) -> sharing.ShareEyes:
     named = budgets.Places(places)
     ranked, cut = MadeOf(observed.rank), MadeOf(_make_index)
     return sharing.ShareEyes(
         policies=lambda: ranked.of(policies.seen), nodes=lambda: cut.of(nodes.seen), namespaces=lambda: named.register,
-        top=owners.read_top, use=lambda uid: observed.find_use(used.seen, uid, time.time()),
+        top=owners.read_top, use=lambda uid: observed.find_use(used.seen, uid, clock()),
         stale=lambda: observed.find_stale((policies, nodes, places), time.monotonic()),
     )
 

@@ -1,14 +1,16 @@
-"""As much PromQL as our own source asks (observe/usage/queries.py), and not a word more.
+"""As much PromQL as our own sources ask (observe/usage: queries.py, hurting.py), and not a word more.
 
 In: the text of a question, an instant, the samples. Out: an instant vector as the real engine computes it, or NotAsked
 for whatever is not known here: no question that is not understood gets an answer.
-Known are selectors; max_, min_, avg_ and count_over_time and increase of a range, with an offset; timestamp and
-label_replace; the difference of two vectors; a vector times a number; ==, != and >= a number; or; max and min by
-labels.
+Known are selectors, with an offset; max_, min_, avg_, count_ and quantile_over_time, changes and increase of a range,
+with an offset, or of a question asked step by step; timestamp and label_replace; the difference of two vectors; a
+vector times or by a number; ==, !=, >= and > a number; or, and; max, min and sum, by labels or of all.
 """
 
+import functools
 import itertools
 import math
+import operator
 import re
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -25,8 +27,8 @@ Labels: TypeAlias = Mapping[str, str]
 NAME: Final = "__name__"
 
 _TOKEN = re.compile(
-    r"""\s*(?:(?P<word>[a-zA-Z_:][a-zA-Z0-9_:]*)|(?P<length>(?:\d+(?:ms|[smhdwy]))+)|(?P<number>\d+(?:\.\d+)?(?:e[+-]?\d+)?)
-    |(?P<text>"(?:[^"\\\n]|\\.)*")|(?P<sign>=~|!~|!=|==|>=|[=(){}\[\],*-]))""", re.VERBOSE,
+    r"""\s*(?:(?P<colon>:(?=\d))|(?P<word>[a-zA-Z_:][a-zA-Z0-9_:]*)|(?P<length>(?:\d+(?:ms|[smhdwy]))+)|(?P<number>\d+(?:\.\d+)?(?:e[+-]?\d+)?)
+    |(?P<text>"(?:[^"\\\n]|\\.)*")|(?P<sign>=~|!~|!=|==|>=|[=(){}\[\],*/>-]))""", re.VERBOSE,
 )
 _LENGTHS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0, "y": 31536000.0}
 _LENGTH = re.compile(r"(\d+)(ms|[smhdwy])")
@@ -107,17 +109,31 @@ _OVER_TIME: Final[Mapping[str, OverTime]] = {
     "max_over_time": lambda part: max(part.values), "min_over_time": lambda part: min(part.values),
     "avg_over_time": lambda part: math.fsum(part.values) / len(part.values),
     "count_over_time": lambda part: float(len(part.values)), "increase": _increase,
+    "changes": lambda part: float(sum(before != after for before, after in itertools.pairwise(part.values))),
 }
-_AGGREGATIONS: Final[Mapping[str, Callable[[Iterable[float]], float]]] = {"max": max, "min": min}
+_AGGREGATIONS: Final[Mapping[str, Callable[[Iterable[float]], float]]] = {"max": max, "min": min, "sum": math.fsum}
+_SCALES: Final[Mapping[str, Callable[[float, float], float]]] = {"*": operator.mul, "/": operator.truediv}
 _COMPARISONS: Final[Mapping[str, Callable[[float, float], bool]]] = {
     "==": lambda left, right: left == right, "!=": lambda left, right: left != right,
-    ">=": lambda left, right: left >= right,
+    ">=": lambda left, right: left >= right, ">": lambda left, right: left > right,
 }
 
 
-def _select(selector: SeriesSelector, *, wants_time: bool = False) -> Question:
+def _quantile(of: float, part: RangePart) -> float:
+    """Between the two nearest, as the real engine does."""
+    ranked = sorted(part.values)
+    place = of * (len(ranked) - 1)
+    below, above = ranked[math.floor(place)], ranked[math.ceil(place)]
+    return below + (above - below) * (place - math.floor(place))
+
+
+def _select(selector: SeriesSelector, *, wants_time: bool = False, offset: Seconds = 0.0) -> Question:
+    @functools.cache  # a question that is asked step by step is asked of the same series
+    def choose(kept: samples.KeptSamples) -> list[samples.KeptSeries]:
+        return list(selector.choose(kept))
+
     def ask(moment: Asked) -> Vector:
-        found = ((series, series.newest(moment.at)) for series in selector.choose(moment.kept))
+        found = ((series, series.newest(moment.at - offset)) for series in choose(moment.kept))
         if wants_time:
             return [Element(series.labels, newest[0] + moment.behind) for series, newest in found if newest]
         return [Element({NAME: series.metric, **series.labels}, newest[1]) for series, newest in found if newest]
@@ -132,6 +148,27 @@ def _over_time(compute: OverTime, selector: SeriesSelector, length: Seconds, off
                  for one in selector.choose(moment.kept) if one.overlaps(until - length, until))
         computed = ((one, compute(part)) for one, part in parts if part.values)
         return [Element(one.labels, value) for one, value in computed if value is not None]
+
+    return ask
+
+
+def _step_by_step(compute: OverTime, question: Question, length: Seconds, step: Seconds) -> Question:
+    """At whole multiples of the step, as the real engine does; the end counts, the begin does not."""
+
+    def ask(moment: Asked) -> Vector:
+        until = moment.at + moment.behind
+        last, first = math.floor(until / step), math.floor((until - length) / step) + 1
+        rows: dict[frozenset[tuple[str, str]], tuple[Labels, array[float], array[float]]] = {}
+        for place in range(first, last + 1):
+            at = place * step - moment.behind
+            for labels, value in question(Asked(at, moment.kept, moment.behind)):
+                row = rows.setdefault(_identify(labels), (_unnamed(labels), array("d"), array("d")))
+                row[1].append(at)
+                row[2].append(value)
+        parts = ((labels, RangePart(times, values, moment.at - length, moment.at)) for labels, times, values in
+                 rows.values())
+        computed = ((labels, compute(part)) for labels, part in parts)
+        return [Element(labels, value) for labels, value in computed if value is not None]
 
     return ask
 
@@ -158,6 +195,14 @@ def _unite(left: Question, right: Question) -> Question:
     return ask
 
 
+def _intersect(left: Question, right: Question) -> Question:
+    def ask(moment: Asked) -> Vector:
+        known = {_identify(labels) for labels, _ in right(moment)}
+        return [each for each in left(moment) if _identify(each.labels) in known]
+
+    return ask
+
+
 def _subtract(left: Question, right: Question) -> Question:
     def ask(moment: Asked) -> Vector:
         others = {_identify(labels): value for labels, value in right(moment)}
@@ -167,8 +212,8 @@ def _subtract(left: Question, right: Question) -> Question:
     return ask
 
 
-def _multiply(question: Question, number: float) -> Question:
-    return lambda moment: [Element(_unnamed(labels), value * number) for labels, value in question(moment)]
+def _scale(question: Question, compute: Callable[[float, float], float], number: float) -> Question:
+    return lambda moment: [Element(_unnamed(labels), compute(value, number)) for labels, value in question(moment)]
 
 
 def _compare(question: Question, holds: Callable[[float, float], bool], number: float) -> Question:
@@ -233,10 +278,16 @@ class _QuestionReader:
 
     def read_union(self) -> Question:
         with self._one_deeper():
-            question = self._read_comparison()
+            question = self._read_both()
             for _ in self._while_takes("or"):
-                question = _unite(question, self._read_comparison())
+                question = _unite(question, self._read_both())
             return question
+
+    def _read_both(self) -> Question:
+        question = self._read_comparison()
+        for _ in self._while_takes("and"):
+            question = _intersect(question, self._read_comparison())
+        return question
 
     @contextmanager
     def _one_deeper(self) -> Iterator[None]:
@@ -269,8 +320,9 @@ class _QuestionReader:
 
     def _read_product(self) -> Question:
         question = self._read_part()
-        for _ in self._while_takes("*"):
-            question = _multiply(question, float(self.expect("number")))
+        while self._sort == "sign" and self._text in _SCALES:
+            compute = _SCALES[self._next()]
+            question = _scale(question, compute, float(self.expect("number")))
         return question
 
     def _read_part(self) -> Question:
@@ -280,9 +332,13 @@ class _QuestionReader:
         if word in _AGGREGATIONS:
             return self._read_aggregation(word)
         if not self._takes("("):
-            return _select(self._read_matchers(word))
+            return _select(self._read_matchers(word), offset=self._read_offset())
         if word in _OVER_TIME:
-            return self._closed(self._read_range(word))
+            return self._closed(self._read_range(_OVER_TIME[word]))
+        if word == "quantile_over_time":
+            compute = functools.partial(_quantile, float(self.expect("number")))
+            self.expect("sign", ",")
+            return self._closed(self._read_range(compute))
         if word == "timestamp":
             return self._closed(_select(self._read_matchers(self.expect("word")), wants_time=True))
         if word == "label_replace":
@@ -294,22 +350,37 @@ class _QuestionReader:
         return question
 
     def _read_aggregation(self, word: str) -> Question:
-        self.expect("word", "by")
-        self.expect("sign", "(")
-        by = [self.expect("word")]
-        while self._takes(","):
+        by = list[str]()
+        if self._takes("by"):
+            self.expect("sign", "(")
             by.append(self.expect("word"))
-        self.expect("sign", ")")
+            while self._takes(","):
+                by.append(self.expect("word"))
+            self.expect("sign", ")")
         self.expect("sign", "(")
         return self._closed(_aggregate(_AGGREGATIONS[word], tuple(by), self.read_union()))
 
-    def _read_range(self, word: str) -> Question:
+    def _read_range(self, compute: OverTime) -> Question:
+        if self._takes("("):
+            question = self._closed(self.read_union())
+            length, step = self._read_lengths(), _read_length(self.expect("length"))
+            self.expect("sign", "]")
+            return _step_by_step(compute, question, length, step)
         selector = self._read_matchers(self.expect("word"))
         self.expect("sign", "[")
         length = _read_length(self.expect("length"))
         self.expect("sign", "]")
-        offset = _read_length(self.expect("length")) if self._takes("offset") else 0.0
-        return _over_time(_OVER_TIME[word], selector, length, offset)
+        return _over_time(compute, selector, length, self._read_offset())
+
+    def _read_lengths(self) -> Seconds:
+        """The begin of `[30m:1m]`."""
+        self.expect("sign", "[")
+        length = _read_length(self.expect("length"))
+        self.expect("colon")
+        return length
+
+    def _read_offset(self) -> Seconds:
+        return _read_length(self.expect("length")) if self._takes("offset") else 0.0
 
     def _read_relabelling(self) -> Question:
         question, words = self.read_union(), list[str]()
