@@ -32,7 +32,7 @@ class Scene:
         self.world = world.World([world.SimNode("gpu-1", gpus=2)], [world.Part("ml", "llm")], wanted, SPAN)
         self.exporters = exporter.ExporterServer(self.world)
         self.server = server.PrometheusServer(
-            self.world, self.exporters, {"gpu-1": 9400}, lambda: self.world.now + AHEAD
+            self.world, self.exporters, samples.KeptSamples({"gpu-1": 9400}), lambda: self.world.now + AHEAD
         )
 
     def play(self, minutes: int) -> None:
@@ -57,6 +57,14 @@ def scene() -> Scene:
     ("max_over_time(" + GR + '{exported_pod=~"llm-.*"}[10m] offset 15m)', [0.8]),
     ("count_over_time(" + GR + '{exported_pod!="llm-0"}[10m])', [10.0]),
     ("avg_over_time(" + GR + '{exported_pod="llm-0"}[25m])', [0.032]),
+    ("quantile_over_time(0.5, " + GR + '{exported_pod="llm-0"}[25m])', [0.0]),
+    ("quantile_over_time(1, (" + GR + '{exported_pod="llm-0"})[30m:1m])', [0.8]),
+    ("count_over_time((" + GR + '{exported_pod="llm-0"} / 100)[10m:2m])', [5.0]),
+    ("changes(" + GR + '{exported_pod="llm-0"}[1h])', [2.0]),
+    ("sum(max_over_time(" + GR + '{exported_pod="llm-0"}[1h]))', [0.8]),
+    (GR + '{exported_pod="llm-0"} and changes(' + GR + "[1h]) > 0", [0.0]),
+    (GR + '{exported_pod="llm-0"} and changes(' + GR + "[1h]) > 5", []),
+    (GR + '{exported_pod="llm-0"} offset 20m', [0.8]),
     ("min_over_time(" + GR + '{exported_pod!~"llm.*",job="nvidia-dcgm-exporter"}[20m])', [0.0]),
     ("max by (Hostname)(timestamp(" + GR + "{}))", [SPAN.start + 30 * MINUTE]),
     ("max by (Hostname)(max_over_time(" + GR + "{}[1h])) == 0", []),
@@ -80,9 +88,9 @@ def test_a_rise_is_carried_on_to_the_borders_and_resets_are_counted() -> None:
 
 
 @pytest.mark.parametrize("question", [
-    "", "rate(up{}[5m])", "sum by (job)(up{})", "up{} and up{}", "up{} + up{}", "up{", "up{job=}", 'up{job="a}',
-    "max(up{})", "up{}[5m]", "max_over_time(up{}[5m:1m])", "up{} offset 5m", "up{} up{}", "§", 'up{job=~"("}',
-    'label_replace(up{}, "a", "$1", "job", "(.*)")', "count_over_time(up{}[5m]) > 1", "topk(3, up{})",
+    "", "rate(up{}[5m])", "avg by (job)(up{})", "up{} unless up{}", "up{} + up{}", "up{", "up{job=}", 'up{job="a}',
+    "max without (job)(up{})", "up{}[5m]", "max_over_time((up{})[5m])", "up{} @ 5", "up{} up{}", "§", 'up{job=~"("}',
+    'label_replace(up{}, "a", "$1", "job", "(.*)")', "count_over_time(up{}[5m]) < 1", "topk(3, up{})",
     pytest.param("(" * 3000 + "up{}" + ")" * 3000, id="3000 brackets"),
     pytest.param("max by (job)(" * 5000 + "up{}" + ")" * 5000, id="5000 aggregations"),
     pytest.param(" or ".join(["up{}"] * 20_000), id="20000 parts"),
