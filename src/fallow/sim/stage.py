@@ -174,12 +174,14 @@ class Stage:
     async def _show(self) -> None:
         """What the world has become; who wants in is admitted first."""
         self.objects.step()
-        for workload in tuple(self.world.at_gate):
+        wanting = tuple(self.world.at_gate)
+        for workload in wanting:
             patch: tuple[Object, ...] = ()
             if self.admit is not None and workload.part.mode == "whole":  # the others chose their part themselves
                 patch = await self.admit(self.objects.ask(workload))
             self.world.let_in(workload, _find_mode(self.objects.ask(workload), patch, workload.part.mode), patch)
-        self.objects.step()
+        if wanting:
+            self.objects.step()
 
     async def keep_books(self, *, closes: bool = False) -> None:
         """Where the product keeps any: its stories of money, each when it is due; and those of sharing, where pods are
