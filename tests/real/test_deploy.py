@@ -431,7 +431,7 @@ async def test_a_component_switches_the_dashboard_on_with_one_key_for_all_replic
     given = [arg.replace(*key) for arg in expand(container, maps)]
     read = settings.read_flags(pruner.gpu_pruner.make_context("gpu-pruner", given).params, {})
     assert (read.serving.auth, read.serving.session_key.reveal()) == ("kube", b"k" * 64)
-    assert (read.loop.dashboard, deployment["spec"]["replicas"]) == (("0.0.0.0", 8080), 2)
+    assert (read.loop.dashboard_address, deployment["spec"]["replicas"]) == (("0.0.0.0", 8080), 2)
     [mount] = container["volumeMounts"]
     [volume] = deployment["spec"]["template"]["spec"]["volumes"]
     assert (mount["mountPath"], mount["name"]) == ("/etc/gpu-pruner/session", volume["name"])
