@@ -88,7 +88,7 @@ async def _start(folder: Path, kubeconfig: dict[str, Any], port: int) -> tuple[s
 
 
 class Line:
-    """One kept connection, one review at a time, by blocking calls: between a review and its answer nothing of ours runs
+    """One kept connection, one review at a time, by blocking calls: between a review and its answer nothing runs here
     but TLS."""
 
     def __init__(self, port: int, trust: ssl.SSLContext) -> None:
