@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import subprocess
 from typing import Any
 
 import pytest
-import yaml
 
 from fallow.model.policies import scaling_crd
 from tests import bad_scaling
-from tests.real import build, product
+from tests.real import build
 from tests.real import cluster as clusters
 
 
@@ -67,25 +65,3 @@ async def test_columns_and_short_name(ready: clusters.Cluster) -> None:
     head, row = (text.split() for text in done.stdout.decode().splitlines())
     assert head == ["NAME", "PROVIDER", "DRIVER", "NODES", "DESIRED", "PENDING", "UTIL", "READY", "AGE"]
     assert row[:8] == [ready.namespace, "aws", "karpenter", "3", "4", "9", "0.5", "True"]
-
-
-@pytest.mark.accepts("scaling", 23)
-async def test_fallow_apply_stores_it_and_refuses_in_one_sentence(ready: clusters.Cluster) -> None:
-    environ = {"PATH": os.environ["PATH"], "KUBECONFIG": str(ready.kubeconfig)}
-
-    async def apply(spec: dict[str, Any]) -> tuple[int | None, str, str]:
-        process = await asyncio.create_subprocess_exec(
-            str(product.BIN / "fallow"), "apply", "-f", "-", env=environ, stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-        )
-        out, err = await process.communicate(yaml.safe_dump(written(ready, spec)).encode())
-        return process.returncode, out.decode(), err.decode()
-
-    code, out, err = await apply(bad_scaling.GOOD["most"])
-    assert (code, out, err) == (0, f"autoscalingpolicy.gpuautoscaler.io/{ready.namespace} applied\n", "")
-    code, _, err = await apply(bad_scaling.BAD["thresholds"][0])
-    assert code == 2
-    assert f"{ready.namespace}: spec.scaleDownThreshold: is not below scaleUpThreshold" in err
-    code, _, err = await apply(bad_scaling.BAD_BEYOND_THE_SERVER["zone"][0])
-    assert code == 2
-    assert "'Mars/Olympus' is not a known IANA time zone" in err

@@ -21,22 +21,13 @@ from fallow.clients import errors
 from fallow.clients.kubernetes import api as kube
 from fallow.doors.cli import corrections, flags, interrupts, show
 from fallow.doors.cli import where as where_options
-from fallow.model.policies import (
-    attribution_crd,
-    budget_crd,
-    idle_crd,
-    nodeconfig_crd,
-    scaling_crd,
-    scope_crd,
-    sharing_crd,
-)
+from fallow.model.policies import attribution_crd, budget_crd, idle_crd, nodeconfig_crd, scope_crd, sharing_crd
 from fallow.model.policies.budget import CostAttribution, CostBudget
 from fallow.model.policies.idle import IdlePolicy
-from fallow.model.policies.scaling import ScalingPolicy
 from fallow.model.policies.sharing import NodeConfig, SharingPolicy
 from fallow.wiring import reach
 
-Parsed: TypeAlias = IdlePolicy | CostBudget | CostAttribution | SharingPolicy | NodeConfig | ScalingPolicy
+Parsed: TypeAlias = IdlePolicy | CostBudget | CostAttribution | SharingPolicy | NodeConfig
 _KNOWN = ("apiVersion", "kind", "metadata", "spec", "status")
 
 
@@ -44,7 +35,7 @@ def _parsers() -> dict[str, Callable[[Mapping[str, Any]], Parsed]]:
     return {
         names.POLICY_KIND: idle_crd.parse, names.BUDGET_KIND: budget_crd.parse,
         names.ATTRIBUTION_KIND: attribution_crd.parse, names.SHARING_POLICY_KIND: sharing_crd.parse,
-        names.NODE_CONFIG_KIND: nodeconfig_crd.parse, names.SCALING_POLICY_KIND: scaling_crd.parse,
+        names.NODE_CONFIG_KIND: nodeconfig_crd.parse,
     }
 
 
@@ -52,7 +43,7 @@ def _resource(kind: str) -> kube.Resource:
     plurals = {
         names.POLICY_KIND: names.POLICY_PLURAL, names.BUDGET_KIND: names.BUDGET_PLURAL,
         names.ATTRIBUTION_KIND: names.ATTRIBUTION_PLURAL, names.SHARING_POLICY_KIND: names.SHARING_POLICY_PLURAL,
-        names.NODE_CONFIG_KIND: names.NODE_CONFIG_PLURAL, names.SCALING_POLICY_KIND: names.SCALING_POLICY_PLURAL,
+        names.NODE_CONFIG_KIND: names.NODE_CONFIG_PLURAL,
     }
     return kube.Resource(names.GROUP, names.POLICY_VERSION, plurals[kind], kind, False)
 

@@ -7,19 +7,16 @@ Invariant: one that is wrong in any way says so in `invalid`, and then changes n
 import math
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
+from fallow.model.cost import CapacityType
 from fallow.model.policies.sharing import Strategy
 from fallow.model.schedule import Schedule
 from fallow.model.units import MINUTE, Instant, Seconds
 
-
-class Tier(StrEnum):
-    spot = "spot"
-    on_demand = "on-demand"
-    reserved = "reserved"
+TIERS: Final = (CapacityType.spot, CapacityType.on_demand, CapacityType.reserved)  # ways of paying, as they are tried
 
 
 class ScalingMode(StrEnum):
@@ -85,7 +82,7 @@ class NodePool(msgspec.Struct, frozen=True, kw_only=True):
     """Nodes of one kind. What is None is learned from a node that lives, the provider or the price book."""
 
     name: str
-    tier: Tier
+    tier: CapacityType
     least: int = 0
     most: int = 100
     gpu_type: str = ""
@@ -133,7 +130,7 @@ class ScalingPolicy(msgspec.Struct, frozen=True, kw_only=True):
     most: int = 100
     spot: bool = True
     spot_share: float = 0.6
-    tiers: tuple[Tier, ...] = (Tier.spot, Tier.on_demand, Tier.reserved)
+    tiers: tuple[CapacityType, ...] = TIERS
     prewarming: Prewarming | None = None
     node_selector: Mapping[str, str] = {}
     unneeded: Seconds = 600.0

@@ -13,6 +13,7 @@ import msgspec
 
 from fallow import names
 from fallow.model import quantities, schedule
+from fallow.model.cost import CapacityType
 from fallow.model.policies import crd, scaling, sharing, sharing_crd
 from fallow.model.policies.crd import Count, Flag, Moment, Text, one_of
 
@@ -54,7 +55,7 @@ def _check_memory(text: str) -> None:
 ModeName = Annotated[str, one_of(*scaling.ScalingMode)]
 ProviderName = Annotated[str, one_of(*scaling.Provider)]
 DriverName = Annotated[str, one_of(*scaling.Driver)]
-TierName = Annotated[str, one_of(*scaling.Tier)]
+TierName = Annotated[str, one_of(*scaling.TIERS)]
 OrderName = Annotated[str, one_of(*scaling.ShrinkOrder)]
 StrategyName = Annotated[str, one_of("mig", "mps", "timeslicing", "exclusive")]
 Tiers = Annotated[tuple[TierName, ...], {"minItems": 1, "maxItems": 3}]
@@ -259,7 +260,7 @@ def parse(obj: Mapping[str, Any]) -> scaling.ScalingPolicy:
     """Never raises. What is wrong is said in `.invalid`, one sentence per field."""
     written = crd.read(ScalingPolicySpec, obj)
     spec = written.spec
-    tiers = tuple(map(scaling.Tier, dict.fromkeys(spec.tier_order)))
+    tiers = tuple(map(CapacityType, dict.fromkeys(spec.tier_order)))
     return scaling.ScalingPolicy(
         name=written.name, uid=written.uid, generation=written.generation, created_at=sharing_crd.read_creation(obj),
         enabled=spec.enabled, mode=scaling.ScalingMode(spec.mode), provider=scaling.Provider(spec.provider or "custom"),
@@ -302,7 +303,7 @@ def _window(spec: WindowSpec) -> scaling.DisruptionWindow:
 
 def _pool(spec: PoolSpec) -> scaling.NodePool:
     return scaling.NodePool(
-        name=spec.name, tier=scaling.Tier(spec.capacity_type), least=spec.min_size, most=spec.max_size,
+        name=spec.name, tier=CapacityType(spec.capacity_type), least=spec.min_size, most=spec.max_size,
         gpu_type=spec.gpu_type, instance_types=spec.instance_types, zones=spec.availability_zones,
         spot_share=float(spec.spot_percentage), priority=spec.priority, releases_reserved=spec.release_reserved,
         labels=spec.labels, taints=tuple(scaling.PoolTaint(one.key, one.value, one.effect) for one in spec.taints),

@@ -1,18 +1,15 @@
 """AutoscalingPolicy: what is read of it, what is refused and how."""
 
 import datetime
-import pathlib
 from typing import Any
 
 import hypothesis
 import hypothesis.strategies as st
 import pytest
-import yaml
-
-from fallow.model.policies import scaling, scaling_crd
 from tests import bad_scaling
 
-ROOT = pathlib.Path(__file__).parents[4]
+from fallow.model.cost import CapacityType
+from fallow.model.policies import scaling, scaling_crd, sharing
 
 
 def read(spec: Any, **metadata: Any) -> scaling.ScalingPolicy:
@@ -39,17 +36,17 @@ def test_what_it_means() -> None:
     found = read(bad_scaling.GOOD["most"])
     assert found.acts
     assert (found.grow_above, found.shrink_below, found.most, found.least) == (0.75, 0.3, 8, 1)
-    assert found.tiers == (scaling.Tier.reserved, scaling.Tier.spot, scaling.Tier.on_demand)
+    assert found.tiers == (CapacityType.reserved, CapacityType.spot, CapacityType.on_demand)
     assert found.prewarming == scaling.Prewarming(horizon=7200.0, least_confidence=0.8)
     big, small = found.pools
     assert (big.gpus, big.cpu, big.memory, big.price) == (8, 96, 1152 * 1024, 9.83)
-    assert big.sharing == scaling.PoolSharing(scaling.Strategy.timeslicing, 4)
-    assert (small.tier, small.gpus, small.price) == (scaling.Tier.on_demand, None, None)
+    assert big.sharing == scaling.PoolSharing(sharing.Strategy.timeslicing, 4)
+    assert (small.tier, small.gpus, small.price) == (CapacityType.on_demand, None, None)
 
 
 def test_false_can_be_said_and_is_not_the_default() -> None:
     off = read(bad_scaling.GOOD["off"])
-    assert (off.enabled, off.spot, off.tiers) == (False, False, (scaling.Tier.spot,))
+    assert (off.enabled, off.spot, off.tiers) == (False, False, (CapacityType.spot,))
     plain = read(bad_scaling.policy())
     assert (plain.enabled, plain.mode, plain.acts) == (True, scaling.ScalingMode.recommend, False)
 
@@ -71,11 +68,6 @@ def test_a_part_of_the_nodes_is_rounded_up(limit: scaling.NodeLimit, nodes: int,
 def test_inside_a_window_its_own_limit_rules(at: str, limit: scaling.NodeLimit) -> None:
     found = read(bad_scaling.GOOD["most"])
     assert found.find_disruption(datetime.datetime.fromisoformat(at).timestamp()) == limit
-
-
-def test_the_shipped_definition_is_that_of_the_code() -> None:
-    text = (ROOT / "deploy" / "base" / "13-scaling-crds.yaml").read_text()
-    assert list(yaml.safe_load_all(text)) == [scaling_crd.define()]
 
 
 JSON = st.recursive(
