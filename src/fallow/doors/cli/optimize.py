@@ -58,6 +58,7 @@ class AdvicePage(answers.Shape, frozen=True, kw_only=True):
 def _optimize(
     output: str, lookback: int, min_waste_score: float, namespace: str | None, price: tuple[str, ...], **given: Any
 ) -> None:
+    from fallow.doors.answers import status as statuses
     from fallow.wiring import optimizing  # a packing engine: --help does without
 
     book = {**price_book.LIST, **main.load("views").read_prices(price)}
@@ -67,8 +68,12 @@ def _optimize(
         optimizing.check_cluster(options)
         if options.prometheus is None:
             raise show.NoSource(_NO_SOURCE)
+        seen = interrupts.run_shortly(optimizing.see(options, tell=show.tell))
+    if why := main.load("views").why_none(seen.look):
+        raise why
+    with show.refusals(helps=statuses.REACH_PROMETHEUS):
         found = interrupts.run_shortly(
-            optimizing.look(options, options.prometheus, lookback * MINUTE, book, tell=show.tell)
+            optimizing.measure(seen, options, options.prometheus, lookback * MINUTE, book)
         )
     matching = readers.regex(namespace) if namespace is not None else None
     page = make_page([each for each in found if matching is None or matching.fullmatch(each.ref.namespace)],
