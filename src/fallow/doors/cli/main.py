@@ -41,7 +41,7 @@ VERBS: dict[str, tuple[str, str, str]] = {
     "demo": ("demo", "demo", "Watch a pretend GPU cluster through a day, with the real controller at work."),
     "backtest": ("backtest", "backtest", "What a policy would have done: GPU-hours, money, pauses and regrets."),
     "tune": ("tune", "tune", "How long to wait before a pause: savings against interruptions."),
-    "trace": ("traces", "trace", "List the traces that demo, backtest, tune and pack take, and convert published ones."),
+    "trace": ("traces", "trace", "List the traces that demo, backtest, tune and pack take; convert published ones."),
     "exporter": ("exporter", "exporter", "On a GPU node: which processes hold GPUs without computing, as metrics."),
     "pack": ("pack", "pack",
              "Which node and GPU each pod should take, so that the fewest GPUs are stranded; traces replayed."),

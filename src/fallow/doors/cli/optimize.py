@@ -122,10 +122,13 @@ def draw(page: AdvicePage) -> str:
     ]
     unknown = f" {page.unknown} could not be judged: too little of the time was measured." if page.unknown else ""
     total = f"Together {page.savings_per_month:,.2f} a month, as far as prices are known.{unknown}"
-    return pages.join(show.grid(COLUMNS, rows, spare=("CLASS", "GPUS")), show.fold(total))
+    spare = ("CLASS", "GPUS", "CONFIDENCE", "MEM_UTIL")
+    return pages.join(show.grid(COLUMNS, rows, spare=spare, below=("RECOMMENDATION",)), show.fold(total))
 
 
 def _recommend(line: AdviceLine) -> str:
+    if line.recommendation == AdviceKind.none:
+        return ""
     return line.because if line.share < 1 else line.recommendation
 
 
