@@ -60,7 +60,7 @@ VERBS: dict[str, tuple[str, str, str]] = {
 GROUPS: dict[str, tuple[str, ...]] = {
     "Begin here": ("demo", "status", "idle", "why", "explain", "top"),
     "For owners": ("ack", "unack", "acks", "pause", "resume", "paused", "history", "gitops-snippet"),
-    "What it would do, and how long to wait": ("backtest", "tune", "trace"),
+    "What it would do, and how long to wait": ("backtest", "tune", "scale", "trace"),
     "Keep it running": ("prune", "run", "freeze", "unfreeze", "apply", "crds", "exporter", "webhook", "extender"),
     "Money, and what could be smaller": ("cost", "report", "optimize", "pack", "digest"),
     "Besides": ("query", "completion", "version"),
