@@ -3,8 +3,8 @@
 In: the rules in force (they say which windows to ask for) and `now`. Out: a Snapshot for the brain; after the brain
 chose candidates, the same with exact idle times; just before an act, a fresh small one of the workloads concerned.
 Invariant: a part that could not be seen is in `missing` (or the evidence says what is wrong); only a cluster that
-cannot be seen at all raises, and clocks that are apart or not told. While no object changed the version stays; a second look has
-none.
+cannot be seen at all raises, and clocks that are apart or not told. While no object changed the version stays; a second
+look has none.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence

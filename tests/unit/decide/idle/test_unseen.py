@@ -78,7 +78,7 @@ def draw_content(rng: random.Random) -> dict[str, Any]:
 OF_PODS = ("strays", "claims", "floors", "past")
 NOTHING: dict[str, Any] = {
     "nodes": set(), "spaces": set(), "policies": False, "queued": False, "steering": set(), "series": set(),
-    **dict.fromkeys(OF_PODS, set()),
+    **{part: set() for part in OF_PODS},
 }
 
 
@@ -264,7 +264,7 @@ def test_in_full_sight_such_worlds_are_paused_and_each_hiding_alone_can_stop_it(
     assert paused(build(SIMPLE, NOTHING), rule)
     for which in ("hpas", "scaled_objects", "budgets"):
         assert not paused(build(SIMPLE, {**NOTHING, "steering": {which}}), rule)
-    parts = {"nodes": {0}, "spaces": {"ml"}, "policies": True, "series": {0}, **dict.fromkeys(OF_PODS, {0})}
+    parts = {"nodes": {0}, "spaces": {"ml"}, "policies": True, "series": {0}, **{part: {0} for part in OF_PODS}}
     for part, value in parts.items():
         stops = part != "past"  # without a notice nothing rests on what was before its window
         assert bool(paused(build(SIMPLE, {**NOTHING, part: value}), rule)) is not stops, part
