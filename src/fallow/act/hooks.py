@@ -10,9 +10,8 @@ import asyncio
 import re
 from collections.abc import Iterable, Sequence
 
-import aiohttp
-
 from fallow import names
+from fallow.clients.web import aiohttp
 from fallow.model import cluster
 from fallow.model.decision import Detail
 from fallow.model.policies import idle

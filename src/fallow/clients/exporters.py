@@ -10,10 +10,10 @@ unreadable is an error and never half a page.
 import asyncio
 from typing import Self
 
-import aiohttp
 import yarl
 
 from fallow.clients import errors, exposition, faults
+from fallow.clients.web import aiohttp
 from fallow.model.units import Seconds
 
 MAX_BODY = 32 * 2**20

@@ -6,7 +6,7 @@ hold addresses, and with them the passwords of proxies and whatever else is secr
 
 import errno
 
-import aiohttp
+from fallow.clients.web import aiohttp
 
 _KNOWN = {
     errno.ECONNREFUSED: "connection refused", errno.EHOSTUNREACH: "no route to host",

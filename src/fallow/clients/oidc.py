@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from urllib import parse
 
-import aiohttp
 import msgspec
 
 from fallow.clients import errors, faults, proxies, retry, secret, tls
+from fallow.clients.web import aiohttp
 from fallow.model import loopback
 from fallow.model.login import OidcClient
 from fallow.model.units import MINUTE, Instant, Seconds

@@ -9,10 +9,10 @@ proxy (replicas live side by side), and nothing that stays silent for longer tha
 from collections.abc import AsyncIterator, Mapping
 from typing import NamedTuple, Self
 
-import aiohttp
 import yarl
 
 from fallow.clients import errors, faults
+from fallow.clients.web import aiohttp
 from fallow.model.units import Seconds
 
 CONNECT: Seconds = 2.0

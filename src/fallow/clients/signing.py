@@ -7,9 +7,9 @@ of Prometheus, and the credentials of the clouds, which know nothing of each oth
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
-import aiohttp
 import yarl
 
+from fallow.clients.web import aiohttp
 from fallow.model.units import Instant
 
 

@@ -6,6 +6,7 @@ Invariant: a key is never written to a disk that outlives the call, and an encry
 """
 
 import contextlib
+import functools
 import os
 import re
 import ssl
@@ -81,6 +82,12 @@ def _named(what: str) -> Iterator[None]:
         yield
     except (OSError, errors.Misconfigured) as problem:
         raise errors.Misconfigured(f"{what}: {getattr(problem, 'strerror', None) or problem}") from problem
+
+
+@functools.cache
+def trust_system() -> ssl.SSLContext:
+    """Who trusts the authorities of the system, and shows nothing."""
+    return build_context(None, verify=True, certificate=None)
 
 
 def build_context(ca: bytes | None, *, verify: bool, certificate: tuple[bytes, bytes] | None) -> ssl.SSLContext:

@@ -9,10 +9,10 @@ import functools
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Generic, NamedTuple, TypeVar
 
-import aiohttp
 import msgspec
 
-from fallow.clients import errors, retry, secret, signing
+from fallow.clients import errors, retry, secret, signing, tls
+from fallow.clients.web import aiohttp
 from fallow.model.secret import Secret
 from fallow.model.units import Instant, Seconds
 
@@ -89,7 +89,7 @@ async def _fetch_once(session: aiohttp.ClientSession, request: CloudRequest) -> 
     who, method, url, headers, form = request
     try:
         async with session.request(
-            method, url, headers=headers, data=form, timeout=_TIMEOUT, allow_redirects=False
+            method, url, headers=headers, data=form, timeout=_TIMEOUT, allow_redirects=False, ssl=tls.trust_system()
         ) as response:
             body = await response.read()
             if response.status != 200:

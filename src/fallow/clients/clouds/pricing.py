@@ -12,11 +12,11 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Final, Protocol, Self, TypeVar
 
-import aiohttp
 import msgspec
 import yarl
 
 from fallow.clients import errors, faults, proxies, retry, signing, tls
+from fallow.clients.web import aiohttp
 from fallow.model import price_table
 from fallow.model.cost import CapacityType, PriceUnit
 from fallow.model.price_table import PriceRow, PriceSource

@@ -14,7 +14,6 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Self, TypeAlias
 from urllib import parse
 
-import aiohttp
 import msgspec
 import multidict
 import yarl
@@ -22,6 +21,7 @@ import yarl
 import fallow
 from fallow.clients import dates, errors, retry, tls
 from fallow.clients.kubernetes import config, credentials
+from fallow.clients.web import aiohttp
 from fallow.model.units import Seconds
 
 Note: TypeAlias = Callable[[str, str], None]  # verb and code of a request

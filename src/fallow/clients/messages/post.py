@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from typing import NamedTuple, Self
 from urllib import parse
 
-import aiohttp
 import msgspec
 import yarl
 
 from fallow.clients import errors, faults, proxies, retry, tls
+from fallow.clients.web import aiohttp
 from fallow.model.secret import Secret
 from fallow.model.units import Seconds
 

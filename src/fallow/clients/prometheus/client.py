@@ -17,13 +17,13 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, Self, TypeVar, cast
 
-import aiohttp
 import msgspec
 import multidict
 import yarl
 
 from fallow.clients import dates, errors, faults, retry, signing, tls
 from fallow.clients.prometheus import auth
+from fallow.clients.web import aiohttp
 from fallow.model.secret import Secret
 from fallow.model.seen import Input
 from fallow.model.units import Instant, Seconds

@@ -14,12 +14,12 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TypeAlias
 
-import aiohttp
 import msgspec
 import yarl
 
 from fallow.clients import errors, secret, signing
 from fallow.clients.clouds import exchange
+from fallow.clients.web import aiohttp
 from fallow.model import loopback, units
 from fallow.model.secret import Secret
 from fallow.model.units import Instant
