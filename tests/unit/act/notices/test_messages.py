@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
@@ -150,8 +151,17 @@ def test_the_same_sentence_everywhere() -> None:
     sentence = "llm has done no work for 47 min on any of its 12 GPUs."
     assert sentence in slack.notice(found, ())["attachments"][0]["fallback"]
     assert sentence in letter.notice(found).text
-    assert sentence in letter.notice(found).html
+    assert sentence in re.sub("<[^>]+>", "", letter.notice(found).html)
     assert sentence in card.notice(found)[0][0]["text"]
+
+
+def test_a_letter_marks_what_was_measured_and_names_the_cost_so_far_and_the_way_back() -> None:
+    html, text = letter.notice(facts_of()).html, letter.notice(facts_of()).text
+    assert ">no work for 47 min</span> on any of its 12 GPUs." in html
+    assert "scaled to 0 at <b>00:16 UTC</b> at the earliest" in html
+    assert "one press on the same page" in html
+    assert "$20.48 an hour, $16.04 so far" in html
+    assert "$20.48 an hour, $16.04 so far" in text
 
 
 def test_slack_is_told_as_the_contract_says() -> None:
