@@ -188,7 +188,7 @@ def say_commands(addresses: stage.Addresses, link: str) -> Iterator[str]:
     yield f"export KUBECONFIG={addresses.kubeconfig}"
     yield f"export PROMETHEUS_URL={addresses.prometheus}"
     yield f"export FALLOW_DAEMON_URL={link.rstrip('/')}"
-    yield "fallow status; fallow idle; kubectl get idlepolicies,gpusharingpolicies; fallow top"
+    yield "fallow status; fallow idle; kubectl get idlepolicies,gsp; fallow top"
     yield "fallow cost report --last 24h; fallow cost budget; fallow cost roi"
 
 
