@@ -1,0 +1,82 @@
+"""`fallow why` of pods that the webhook changed or left alone, and `fallow explain` of nodes and policies, as they are
+typed against a real control plane."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from collections.abc import AsyncIterator
+
+import pytest
+
+from fallow import names
+from fallow.model.policies import budget_crd, idle_crd, nodeconfig_crd, sharing_crd
+from tests.real import cluster as clusters
+from tests.real import history, scene
+from tests.real.test_sharing_webhook import MIG, NEEDS_8, cut_node, make_policy
+from tests.real.test_webhook import Gate
+
+
+class Place(scene.Scene):
+    """The scene's namespace with the webhook before it."""
+
+    gate: Gate
+
+
+@pytest.fixture
+async def place(
+    cluster: clusters.Cluster, prometheus: history.PrometheusWorld, tmp_path: pathlib.Path
+) -> AsyncIterator[Place]:
+    await cluster.apply_crds(budget_crd.define(), sharing_crd.define(), nodeconfig_crd.define(), idle_crd.define())
+    await cluster.make_namespace(cluster.namespace, {"test": cluster.namespace})
+    made = await Place(cluster, prometheus).prepare(labels={"pool": "whole"})
+    made.gate = Gate(cluster, tmp_path)
+    try:
+        await made.gate.start("--rewrite-requests", "true")
+        await made.gate.configure()
+        yield made
+    finally:
+        await made.gate.stop()
+
+
+async def start(place: Place, name: str, **marks: str) -> str:
+    """A workload that asks for a whole GPU; the name of its pod."""
+    annotations = {**NEEDS_8, **{f"{names.GROUP}/{key}": value for key, value in marks.items()}}
+    manifest = clusters.replicated("apps/v1", "Deployment", name, 1, 1, annotations=annotations)
+    (pod,) = await place.run(manifest)
+    place.measure(pod)
+    return str(pod["metadata"]["name"])
+
+
+@pytest.mark.accepts("packing", 4)
+async def test_why_says_what_happened_to_it_and_how_to_opt_out(place: Place) -> None:
+    await cut_node(place.gate, {"1g.10gb": 3})
+    policy = (await make_policy(place.gate))["metadata"]["name"]
+
+    async def is_seen() -> bool:
+        return names.OPTIMIZED in (await place.gate.cluster.request(
+            "POST", f"/api/v1/namespaces/{place.namespace}/pods",
+            {"apiVersion": "v1", "kind": "Pod", **clusters.pod_template("probe", 1, annotations=NEEDS_8),
+             "metadata": {"name": "probe", "annotations": NEEDS_8}}, dryRun="All",
+        ))["metadata"]["annotations"]
+
+    await place.cluster.wait_until(is_seen)
+    changed, kept = await start(place, "llm"), await start(place, "own", sharing="disabled")
+    await place.begin()
+    said = await place.fallow("why", "Deployment/llm")
+    assert f"{changed} asked for a whole GPU and asks for {MIG} instead" in " ".join(said.split())
+    assert f"GPUSharingPolicy {policy}" in " ".join(said.split())
+    assert f"kubectl annotate Deployment/llm -n {place.namespace} {names.SHARING}=disabled" in " ".join(said.split())
+    found = (await place.explain("Deployment/llm"))["sharing"]
+    assert (found["changed"]["resource"], found["next"], found["reason"]) == (MIG, "part", "Shared")
+    assert (found["workClass"], found["classSource"]) == ("batch", "default")
+    left = (await place.explain(f"pod/{kept}"))["sharing"]
+    assert (left["changed"], left["next"], left["reason"]) == (None, "whole", "OptedOut")
+    deployment = await place.cluster.get("apps/v1", "Deployment", "llm", place.namespace)
+    await place.cluster.patch(deployment, {"metadata": {"annotations": {
+        names.BACKOFF_UNTIL: "2099-01-01T00:00:00Z", names.REVERTED_BECAUSE: "its pods restarted 3 times",
+    }}})
+    back = (await place.explain("Deployment/llm"))["sharing"]
+    assert (back["reason"], back["takenBack"]["because"]) == ("BackOff", "its pods restarted 3 times")
+    assert "whole GPUs until 2099-01-01T00:00:00Z" in " ".join((await place.fallow("why", "Deployment/llm")).split())
+    assert json.dumps(back)
