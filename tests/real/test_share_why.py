@@ -80,3 +80,58 @@ async def test_why_says_what_happened_to_it_and_how_to_opt_out(place: Place) -> 
     assert (back["reason"], back["takenBack"]["because"]) == ("BackOff", "its pods restarted 3 times")
     assert "whole GPUs until 2099-01-01T00:00:00Z" in " ".join((await place.fallow("why", "Deployment/llm")).split())
     assert json.dumps(back)
+
+
+async def test_explain_says_how_a_node_stands_and_why(place: Place) -> None:
+    held = await start(place, "llm")
+    config = {"apiVersion": f"{names.GROUP}/v1alpha1", "kind": "GPUNodeConfig", "metadata": {"name": place.node},
+              "spec": {"nodeName": place.node, "timeSlicingEnabled": True, "timeSlicingReplicas": 4}}
+    await place.cluster.apply(config)
+    found = json.loads((await place.type("fallow", "explain", f"node/{place.node}", "-o", "json")).out)
+    lines = {each["about"]: each["sentence"] for each in found["lines"]}
+    assert lines["GPUs"] == "16 H100-80GB-HBM3: whole"
+    assert lines["held"] == "1 of them, by 1 pod"
+    assert lines["config"] == f"GPUNodeConfig {place.node} (audit) asks for time-slicing × 4"
+    assert lines["step"] == "not begun: no daemon has said yet what becomes of it"
+    assert lines["free"] == "15 of 16 GPUs"
+    assert lines["empty it"].startswith("no (")
+    assert [each["pod"] for each in found["holders"]] == [held]
+    node = await place.cluster.get("v1", "Node", place.node)
+    await place.cluster.patch(node, {"spec": {"unschedulable": True}})
+    page = (await place.type("fallow", "why", "no", place.node)).out
+    assert "by somebody else; fallow leaves it so" in page
+    assert held in page
+    wrong = await place.type("fallow", "explain", f"node/{place.node}x", code=1)
+    assert wrong.err.strip() == f"Error: there is no Node {place.node}x; did you mean {place.node}?"
+
+
+async def test_explain_says_what_becomes_of_objects_of_ours(place: Place) -> None:
+    await cut_node(place.gate, {"1g.10gb": 3})
+    kept = await start(place, "own", sharing="disabled")
+    name = (await make_policy(place.gate, mode="audit"))["metadata"]["name"]
+    whole = await start(place, "llm")
+    found = json.loads((await place.type("fallow", "explain", f"gsp/{name}", "-o", "json")).out)
+    lines = {each["about"]: each["sentence"] for each in found["lines"]}
+    assert lines["asks"] == "mig, audits: it changes nothing, priority 0"
+    assert lines["changed"] == "no running pod"
+    assert lines["could"].startswith(f"1 running pod: {place.namespace}/{whole} with a whole GPU")
+    assert kept not in lines["could"]
+    assert lines["status"] == "none yet: no daemon has looked at it"
+    made = await place.cluster.get(f"{names.GROUP}/v1alpha1", "GPUSharingPolicy", name)
+    await place.cluster.patch(made, {"status": {"revertedWorkloads": 2, "conditions": [{
+        "type": "Ready", "status": "False", "reason": "NoTargetNode", "message": "nobody offers it",
+        "lastTransitionTime": "2026-11-17T10:00:00Z", "observedGeneration": 1,
+    }]}}, part="status")
+    page = " ".join((await place.type("fallow", "explain", f"GPUSharingPolicy/{name}")).out.split())
+    assert "Ready False (NoTargetNode): nobody offers it" in page
+    assert "2 workloads have whole GPUs because sharing hurt them" in page
+    await place.make_policy()
+    await place.begin()
+    idle = " ".join((await place.type("fallow", "explain", f"idlepolicy/tell-{place.namespace}")).out.split())
+    assert "action pause, priority 0" in idle
+    assert f"{place.namespace}/Deployment/llm" in idle
+    await place.gate.make_budget("block")
+    budget = " ".join((await place.type("fallow", "explain", f"costbudget/{place.gate.budget}")).out.split())
+    assert "51204.10 of 50000.00 USD" in budget
+    gone = await place.type("fallow", "explain", "gpunodeconfig/nothing", code=1)
+    assert gone.err.strip() == "Error: there is no GPUNodeConfig nothing"

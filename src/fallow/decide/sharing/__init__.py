@@ -24,16 +24,18 @@ from fallow.decide.sharing.strategy import (
     ShareAround,
     ShareTerms,
     find_pod_events,
+    find_policy_name,
     judge,
     leave_alone,
     needs_owner,
 )
 from fallow.decide.sharing.why import explain as explain_pod
-from fallow.decide.sharing.why import find_part
+from fallow.decide.sharing.why import find_part, is_meant
 
 __all__ = [
     "JudgeLayout", "PartIndex", "PartitionSights", "ShareAround", "ShareNeeds", "ShareTerms", "advise",
     "advise_clients", "advise_replicas", "change", "count_pods", "count_reverts", "count_shared", "explain_pod",
-    "find_offers", "find_part", "find_pod_events", "find_watched", "hurts_too_many", "join_uses", "judge", "judge_hurt",
-    "leave_alone", "needs_owner", "plan_nodes", "revert", "see_node_sharing", "stand_policy", "waste_hours",
+    "find_offers", "find_part", "find_pod_events", "find_policy_name", "find_watched", "hurts_too_many", "is_meant",
+    "join_uses", "judge", "judge_hurt", "leave_alone", "needs_owner", "plan_nodes", "revert", "see_node_sharing",
+    "stand_policy", "waste_hours",
 ]

@@ -12,8 +12,9 @@ import msgspec
 from fallow import names
 from fallow.decide.sharing import hurts, strategy
 from fallow.decide.sharing.strategy import ShareAround, ShareTerms
-from fallow.model import units
-from fallow.model.seen import Known
+from fallow.model import cluster, units
+from fallow.model.policies.sharing import SharingPolicy
+from fallow.model.seen import Known, Register
 from fallow.model.sharing import PartHad, ShareBackOff, ShareContainer, SharePod, ShareWhy
 from fallow.model.units import Instant
 
@@ -26,6 +27,17 @@ def explain(pod: SharePod, around: ShareAround, terms: ShareTerms, now: Instant)
         pod=pod.name, had=find_part(pod), verdict=verdict, work=strategy.classify(written, around, terms),
         back_off=_find_back_off(owner.annotations, now) if owner is not None else None,
     )
+
+
+def is_meant(
+    policy: SharingPolicy, pod: SharePod, namespaces: Register[cluster.Namespace], terms: ShareTerms
+) -> bool:
+    """Do the policy's selectors mean this pod, which could share? By what the pod and its namespace tell alone."""
+    written, place = put_back(pod), namespaces.find(pod.namespace)
+    if not isinstance(place, Known) or strategy.leave_alone(written, terms) is not None:
+        return False
+    found = strategy.classify(written, ShareAround(namespace=place), terms)
+    return strategy.matches(policy, written, place.value.labels, found.work)
 
 
 def find_part(pod: SharePod) -> PartHad | None:

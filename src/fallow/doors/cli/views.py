@@ -23,7 +23,7 @@ from fallow.doors.answers import rows as telling
 from fallow.doors.answers import sharing
 from fallow.doors.answers import status as statuses
 from fallow.doors.answers import workloads as answers
-from fallow.doors.cli import asking, flags, interrupts, pages, show, watch, where
+from fallow.doors.cli import asking, flags, interrupts, pages, show, subjects, watch, where
 from fallow.doors.cli import look as looks
 from fallow.doors.cli import verbs as acting
 from fallow.model import cluster, gpus, kinds, price_book, units
@@ -278,7 +278,11 @@ async def read_all_rows(daemon: asking.Daemon) -> list[telling.ApiRow]:
 def explain(
     target: str, namespace: str | None, output: str, watch_every: Seconds | None, **given: Any
 ) -> None:
-    watch.present(lambda: tell_why(target, namespace, output, given), watch_every)
+    subject = subjects.find(target)
+    if subject is not None:
+        watch.present(lambda: subjects.tell(subject, target, output, given), watch_every)
+    else:
+        watch.present(lambda: tell_why(target, namespace, output, given), watch_every)
 
 
 def tell_why(target: str, namespace: str | None, output: str, given: dict[str, Any]) -> show.Shown:

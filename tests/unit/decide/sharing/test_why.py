@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.unit.decide.sharing import scenes
 
 from fallow import names
 from fallow.decide import sharing
@@ -14,7 +15,6 @@ from fallow.model import cluster, units
 from fallow.model.seen import Known
 from fallow.model.sharing import KeptWhole, PartGiven, SharePod, ShareReason, ShareWhy
 from fallow.model.units import HOUR
-from tests.unit.decide.sharing import scenes
 
 REF = cluster.Ref("apps", "v1", "Deployment", "ml", "llm", "u-1")
 
@@ -38,7 +38,7 @@ def explain(pod: SharePod, around: sharing.ShareAround, now: float = scenes.NOW)
     return sharing.explain_pod(pod, around, scenes.TERMS, now)
 
 
-@pytest.mark.parametrize("strategy, resource", [
+@pytest.mark.parametrize(("strategy", "resource"), [
     ("mig", "nvidia.com/mig-1g.10gb"), ("timeslicing", names.GPU_SHARED), ("mps", names.GPU_SHARED),
 ])
 def test_a_pod_that_was_changed_tells_from_what_to_what_and_what_the_next_gets(strategy: str, resource: str) -> None:
@@ -68,7 +68,7 @@ def test_a_pod_on_nodes_that_do_not_rename_is_told_too() -> None:
     assert "keeps to nodes that share GPUs instead" in lines["shares"]
 
 
-@pytest.mark.parametrize("pod, policies, reason", [
+@pytest.mark.parametrize(("pod", "policies", "reason"), [
     (scenes.needing(), [], ShareReason.NoPolicy),
     (scenes.needing(annotations={names.SHARING: "disabled"}), [scenes.policy()], ShareReason.OptedOut),
     (scenes.pod(), [scenes.policy()], ShareReason.VramUnknown),
