@@ -82,9 +82,9 @@ async def open_explainer(kubeconfig: str | None, context: str | None) -> AsyncIt
             return index_parts(parts.seen)
 
         async def use(uid: str) -> Input[OwnerUse]:
-            told = watching.watch_owner_use(api, home.namespace)
-            await told.list_once()
-            return watching.find_use(told.seen, uid, time.time())
+            table = watching.watch_owner_use(api, home.namespace)
+            await table.list_once()
+            return watching.find_use(table.seen, uid, time.time())
 
         home = await reach.find_home(api, own, acting=False)
         yield ShareExplainer(api, WhyEyes(policies=policies, nodes=nodes, use=use), make_terms(home.namespace))

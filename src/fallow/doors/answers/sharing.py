@@ -110,35 +110,35 @@ def _command(ref: cluster.Ref) -> str | None:
     return f"kubectl annotate {kinds.typed(ref)} -n {ref.namespace} {names.SHARING}=disabled"
 
 
-def is_of_interest(told: ShareTold) -> bool:
+def is_of_interest(said: ShareTold) -> bool:
     """Where nobody shares anything, and nothing was asked for, there is nothing to say."""
-    return told.changed is not None or told.reason != ShareReason.NoPolicy or told.taken_back is not None
+    return said.changed is not None or said.reason != ShareReason.NoPolicy or said.taken_back is not None
 
 
-def list_lines(told: ShareTold, now: Instant) -> Iterator[tuple[str, str]]:
+def list_lines(said: ShareTold, now: Instant) -> Iterator[tuple[str, str]]:
     """For a page: what each line is about, and a sentence."""
-    if told.changed is not None:
-        yield "shares", _say_change(told, told.changed, now)
-    if told.taken_back is not None:
-        yield "taken back", _say_back_off(told.taken_back)
-    yield "class", f"{told.work_class}: {_SOURCES[ClassSource(told.class_source)]}"
-    yield "next pods", _say_next(told)
-    if told.unprotected is not None:
-        yield "beware", told.unprotected
-    if told.opt_out is not None and (told.changed is not None or told.next != "whole"):
-        yield "opt out", f"{told.opt_out} on it, its pods or its namespace; whole GPUs from its next pods on"
-    if told.opt_out_command is not None and (told.changed is not None or told.next != "whole"):
-        yield "so", told.opt_out_command
+    if said.changed is not None:
+        yield "shares", _say_change(said, said.changed, now)
+    if said.taken_back is not None:
+        yield "taken back", _say_back_off(said.taken_back)
+    yield "class", f"{said.work_class}: {_SOURCES[ClassSource(said.class_source)]}"
+    yield "next pods", _say_next(said)
+    if said.unprotected is not None:
+        yield "beware", said.unprotected
+    if said.opt_out is not None and (said.changed is not None or said.next != "whole"):
+        yield "opt out", f"{said.opt_out} on it, its pods or its namespace; whole GPUs from its next pods on"
+    if said.opt_out_command is not None and (said.changed is not None or said.next != "whole"):
+        yield "so", said.opt_out_command
 
 
-def _say_change(told: ShareTold, change: ShareChange, now: Instant) -> str:
+def _say_change(said: ShareTold, change: ShareChange, now: Instant) -> str:
     has = f"asks for {change.resource}" if change.resource else "keeps to nodes that share GPUs"
     by = f"GPUSharingPolicy {change.policy}" if change.policy else "an annotation of its own"
     at = units.read_instant(change.at)
     since = f", {units.humane(now - at)} ago ({change.at})" if at is not None else ""
-    many = "" if told.pods == 1 else f"; so do {told.shared_pods} of its {told.pods} pods"
+    many = "" if said.pods == 1 else f"; so do {said.shared_pods} of its {said.pods} pods"
     whole = "a whole GPU" if change.was == "1" else f"{change.was} GPUs"
-    return f"{told.pod} asked for {whole} and {has} instead, by {change.strategy} and {by}{since}{many}"
+    return f"{said.pod} asked for {whole} and {has} instead, by {change.strategy} and {by}{since}{many}"
 
 
 def _say_back_off(back: ShareTakenBack) -> str:
@@ -148,15 +148,15 @@ def _say_back_off(back: ShareTakenBack) -> str:
     return f"whole GPUs {until}, because sharing hurt it{why}{times}"
 
 
-def _say_next(told: ShareTold) -> str:
-    match told.next:
+def _say_next(said: ShareTold) -> str:
+    match said.next:
         case "part":
-            gets = f"would ask for {told.resource}"
+            gets = f"would ask for {said.resource}"
         case "audited":
-            gets = f"keep whole GPUs, and would ask for {told.resource} if it were in force"
+            gets = f"keep whole GPUs, and would ask for {said.resource} if it were in force"
         case "whole":
             gets = "keep whole GPUs"
-    return f"{gets} ({told.reason}): {told.because}"
+    return f"{gets} ({said.reason}): {said.because}"
 
 
 def choose_pod(pods: Sequence[cluster.Pod]) -> cluster.Pod | None:
