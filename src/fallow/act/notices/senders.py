@@ -102,7 +102,9 @@ class Senders:
                 raise errors.Misconfigured(f"a digest does not go by {other}")
 
     async def _send_slack(self, envelope: Envelope) -> None:
-        await self.post_slack(envelope.route.channel, envelope.route.room, _write_slack(envelope))
+        channel = envelope.route.channel
+        by_bot = channel.find("bot_token") is not None
+        await self.post_slack(channel, envelope.route.room, _write_slack(envelope, by_bot=by_bot))
 
     async def post_slack(self, channel: idle.Channel, room: str, message: slack.Message) -> None:
         if token := await self.find(channel, "bot_token"):
@@ -167,11 +169,13 @@ class Senders:
         return found
 
 
-def _write_slack(envelope: Envelope) -> dict[str, Any]:
+def _write_slack(envelope: Envelope, *, by_bot: bool) -> dict[str, Any]:
     if len(envelope.facts) > 1:
         return slack.bundle(envelope.facts, envelope.mentions)
     [facts] = envelope.facts
-    return slack.paused(facts, envelope.what, ()) if envelope.what else slack.notice(facts, envelope.mentions)
+    if envelope.what:
+        return slack.paused(facts, envelope.what, (), by_bot=by_bot)
+    return slack.notice(facts, envelope.mentions, by_bot=by_bot)
 
 
 def _write_letter(envelope: Envelope) -> letter.Draft:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
@@ -150,8 +151,17 @@ def test_the_same_sentence_everywhere() -> None:
     sentence = "llm has done no work for 47 min on any of its 12 GPUs."
     assert sentence in slack.notice(found, ())["attachments"][0]["fallback"]
     assert sentence in letter.notice(found).text
-    assert sentence in letter.notice(found).html
+    assert sentence in re.sub("<[^>]+>", "", letter.notice(found).html)
     assert sentence in card.notice(found)[0][0]["text"]
+
+
+def test_a_letter_marks_what_was_measured_and_names_the_cost_so_far_and_the_way_back() -> None:
+    html, text = letter.notice(facts_of()).html, letter.notice(facts_of()).text
+    assert ">no work for 47 min</span> on any of its 12 GPUs." in html
+    assert "scaled to 0 at <b>00:16 UTC</b> at the earliest" in html
+    assert "one press on the same page" in html
+    assert "$20.48 an hour, $16.04 so far" in html
+    assert "$20.48 an hour, $16.04 so far" in text
 
 
 def test_slack_is_told_as_the_contract_says() -> None:
@@ -171,12 +181,46 @@ def test_slack_is_told_as_the_contract_says() -> None:
     ]
 
 
+def blocks_of(message: Any) -> list[tuple[str, str]]:
+    return [(each["action_id"], each["text"]["text"]) for each in message["attachments"][1]["blocks"][0]["elements"]]
+
+
+def test_a_bots_buttons_are_blocks_and_a_webhooks_stand_in_the_old_form_and_none_twice() -> None:
+    found = facts_of()
+    webhook, bot = slack.notice(found, ()), slack.notice(found, (), by_bot=True)
+    assert blocks_of(webhook) == [("why", "Why")]
+    assert blocks_of(bot) == [("ack_4", "Keep 4h"), ("ack_8", "Keep 8h"), ("ack_24", "Keep 24h"), ("why", "Why")]
+    assert bot["attachments"][0] == {**webhook["attachments"][0], "actions": []}
+    first, *_, last = bot["attachments"][1]["blocks"][0]["elements"]
+    assert (first["value"], last["url"]) == ("Deployment:team-a:llm:4", found.page)
+    rests = slack.paused(found, "It rests.", (), by_bot=True)
+    assert blocks_of(rests) == [("resume", "Resume"), ("why", "Why")]
+
+
+@pytest.mark.parametrize(("secret", "ids"), [
+    ("bot_token", ["ack_4", "ack_8", "ack_24", "why"]), ("webhook_url", ["why"]),
+])
+async def test_by_which_wire_it_goes_decides(
+    server: Server, api: Any, make_hands: MakeHands, secret: str, ids: list[str]
+) -> None:
+    async with loopback.serve(lambda asked: web.Response(
+        **({"text": "ok"} if secret == "webhook_url" else {"text": '{"ok": true}', "content_type": "application/json"})
+    )) as inbox, wires(api) as out:
+        given = (("api_url", inbox.url), ("channel", "#ml"), (secret, Secret(f"{inbox.url}/x")))
+        hands = make_hands(wires=out, address=delivery.Address(head=HEAD))
+        [outcome] = await carry_out(hands, [warn_of(several(server, 1)[0], idle.Channel("team", "slack", given))])
+    assert outcome.status is Status.done
+    assert [name for name, _ in blocks_of(msgspec.json.decode(inbox.asked[0].body))] == ids
+
+
 def test_where_nobody_listens_there_are_no_buttons() -> None:
     """Who pressed one would believe that it is kept."""
     found = facts_of()
     found = msgspec.structs.replace(found, head=msgspec.structs.replace(HEAD, has_buttons=False))
-    assert slack.notice(found, ())["attachments"][0]["actions"] == []
-    assert slack.paused(found, "It rests.", ())["attachments"][0]["actions"] == []
+    for by_bot in (False, True):
+        for message in (slack.notice(found, (), by_bot=by_bot), slack.paused(found, "It rests.", (), by_bot=by_bot)):
+            [only] = message["attachments"]
+            assert only["actions"] == []
     assert "fallow resume Deployment/llm -n team-a" in str(slack.paused(found, "It rests.", ()))
 
 
