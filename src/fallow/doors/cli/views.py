@@ -19,9 +19,8 @@ import msgspec
 
 from fallow import logs, settings, verbs
 from fallow.clients import errors
-from fallow.doors.answers import deeds
+from fallow.doors.answers import deeds, sharing
 from fallow.doors.answers import rows as telling
-from fallow.doors.answers import sharing
 from fallow.doors.answers import status as statuses
 from fallow.doors.answers import workloads as answers
 from fallow.doors.cli import asking, flags, interrupts, pages, show, subjects, watch, where
