@@ -2,7 +2,8 @@
 that is rolled up as a daemon's is; and one refresh of the metrics.
 
 In seconds of CPU, threads included: what else the machine does does not count. The server is called as uvicorn calls
-it, so that no client shares its core; every request is of another moment, so that nothing comes from the cache.
+it, so that no client shares its core. Every request is of another moment, so that no answer is given twice; what the
+ledger remembers of its roll-ups until the next one it remembers here, too, and the first answer has to do without.
 """
 
 import asyncio
@@ -86,8 +87,10 @@ async def allocate(folder: str) -> None:
         size = await ask(server, "window=7d&aggregate=namespace", "/allocation")
         took.append((time.process_time() - began) * 1000)
     assert size > 10_000
-    said = f"{median(took):.0f} ms, the first after a roll-up {took[0]:.0f} ms"
-    figures.show("/allocation?window=7d&aggregate=namespace, 1,000 pods", said, "50 ms", median(took) <= 50)
+    for what, found in (("", median(took[1:])), (", the first after a roll-up", took[0])):
+        figures.show(
+            f"/allocation?window=7d&aggregate=namespace, 1,000 pods{what}", f"{found:.0f} ms", "50 ms", found <= 50
+        )
     await small.close()
 
 

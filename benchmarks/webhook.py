@@ -2,10 +2,12 @@
 
 The webhook as a process of its own, over a pretend API server with 50 budgets and 1,000 namespaces; connections that
 are kept, as the API server keeps them. Reviews come at even distances, whether the one before was answered or not: what
-waits in line counts. Pods that are denied, patched and admitted.
+waits in line counts. What does not is that the generator's own sleep ended late: timers of an event loop are of whole
+milliseconds, so it is made of threads that sleep. Pods that are denied, patched and admitted.
 """
 
 import asyncio
+import concurrent.futures
 import json
 import os
 import signal
@@ -30,7 +32,7 @@ from fallow.sim.servers.kubernetes import server as servers
 
 RATE, SECONDS, CONNECTIONS = 500, 10, 8
 BUDGETS, NAMESPACES = 50, 1000
-GOAL_MS = 2.0
+GOAL_P50, GOAL_P99 = 0.6, 2.0  # ms
 
 
 def _review(namespace: str, gpus: int) -> bytes:
@@ -85,48 +87,51 @@ async def _start(folder: Path, kubeconfig: dict[str, Any], port: int) -> tuple[s
     return process, ssl.create_default_context(cadata=papers.bundle.decode())
 
 
-class Line(asyncio.Protocol):
-    """One kept connection, one review at a time; no more than it takes to know when the answer is whole."""
+class Line:
+    """One kept connection, one review at a time, by blocking calls: between a review and its answer nothing runs here
+    but TLS."""
 
-    def __init__(self) -> None:
-        self.answered: asyncio.Future[bytes] | None = None
-        self._got = b""
+    def __init__(self, port: int, trust: ssl.SSLContext) -> None:
+        plain = socket.create_connection(("127.0.0.1", port), timeout=30.0)
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket = trust.wrap_socket(plain, server_hostname="localhost")
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport
+    def ask(self, request: bytes) -> bytes:
+        """The status."""
+        self._socket.sendall(request)
+        got = self._socket.recv(65536)
+        while not _is_whole(got):
+            got += self._socket.recv(65536)
+        return got.split(b" ", 2)[1]
 
-    def data_received(self, data: bytes) -> None:
-        self._got += data
-        head, blank, body = self._got.partition(b"\r\n\r\n")
-        if blank and len(body) >= int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0]):
-            self._got = b""
-            if self.answered is not None:
-                self.answered.set_result(head.split(b" ", 2)[1])
-
-    async def ask(self, request: bytes) -> bytes:
-        self.answered = asyncio.get_running_loop().create_future()
-        self._transport.write(request)  # type: ignore[attr-defined]
-        return await self.answered
-
-
-async def _connect(port: int, trust: ssl.SSLContext) -> list[Line]:
-    here = asyncio.get_running_loop()
-    made = [
-        await here.create_connection(Line, "127.0.0.1", port, ssl=trust, server_hostname="localhost")
-        for _ in range(CONNECTIONS)
-    ]
-    return [line for _, line in made]
+    def pace(self, request: bytes, begin: float, distance: float, count: int) -> tuple[list[float], float]:
+        """Seconds for each. One that is due while another is answered waits, and that counts; that we woke up late from
+        our own sleep does not, and is told: the most of it."""
+        took, latest = list[float](), 0.0
+        for number in range(count):
+            due = begin + number * distance
+            if (wait := due - time.perf_counter()) > 0:
+                time.sleep(wait)
+                woke = time.perf_counter()
+                latest, due = max(latest, woke - due), woke
+            assert self.ask(request) == b"200"
+            took.append(time.perf_counter() - due)
+        return took, latest
 
 
-async def _until_ready(port: int, trust: ssl.SSLContext) -> list[Line]:
+def _is_whole(got: bytes) -> bool:
+    head, blank, body = got.partition(b"\r\n\r\n")
+    return bool(blank) and len(body) >= int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0])
+
+
+def _until_ready(port: int, trust: ssl.SSLContext) -> list[Line]:
     while True:
         try:
-            lines = await _connect(port, trust)
-            if await lines[0].ask(b"GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n") == b"200":
-                return lines
+            if Line(port, trust).ask(b"GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n") == b"200":
+                return [Line(port, trust) for _ in range(CONNECTIONS)]
         except OSError:
             pass
-        await asyncio.sleep(0.2)
+        time.sleep(0.2)
 
 
 def _post(path: str, body: bytes) -> bytes:
@@ -134,27 +139,16 @@ def _post(path: str, body: bytes) -> bytes:
     return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 
-async def _pace(lines: list[Line], request: bytes) -> list[float]:
-    """Seconds for each, from when it was due: whoever waits for a line waits too."""
-    took: list[float] = []
-    free: asyncio.Queue[Line] = asyncio.Queue()
-    for line in lines:
-        free.put_nowait(line)
-
-    async def one(due: float) -> None:
-        line = await free.get()
-        assert await line.ask(request) == b"200"
-        took.append(time.perf_counter() - due)
-        free.put_nowait(line)
-
-    begin = time.perf_counter() + 0.05
-    async with asyncio.TaskGroup() as tasks:
-        for number in range(RATE * SECONDS):
-            due = begin + number / RATE
-            if (wait := due - time.perf_counter()) > 0:
-                await asyncio.sleep(wait)
-            tasks.create_task(one(due))
-    return sorted(took)
+def _pace(lines: list[Line], request: bytes) -> tuple[list[float], float]:
+    """Each line its own thread, one after the other in even distances."""
+    begin, distance = time.perf_counter() + 0.05, len(lines) / RATE
+    with concurrent.futures.ThreadPoolExecutor(len(lines)) as threads:
+        paced = [
+            threads.submit(line.pace, request, begin + at / RATE, distance, RATE * SECONDS // len(lines))
+            for at, line in enumerate(lines)
+        ]
+        done = [each.result() for each in paced]
+    return sorted(one for took, _ in done for one in took), max(late for _, late in done)
 
 
 def _cpu(process: subprocess.Popen[bytes]) -> float:
@@ -174,28 +168,27 @@ async def measure() -> None:
         probe.close()
         process, trust = await _start(Path(name), server.kubeconfig(), port)
         try:
-            lines = await _until_ready(port, trust)
+            lines = await asyncio.to_thread(_until_ready, port, trust)
             for what, namespace, gpus, path in (
                 ("denied", "team-1", 1, names.VALIDATE_PATH), ("patched", "team-2", 1, names.MUTATE_PATH),
                 ("admitted", "team-1", 0, names.VALIDATE_PATH),
             ):
                 request = _post(path, _review(namespace, gpus))
-                await _pace(lines, request)  # warm
+                await asyncio.to_thread(_pace, lines, request)  # warm
                 before = _cpu(process)
-                took = await _pace(lines, request)
-                _show(what, took, _cpu(process) - before)
+                took, late = await asyncio.to_thread(_pace, lines, request)
+                _show(what, took, _cpu(process) - before, late)
         finally:
             process.send_signal(signal.SIGTERM)
             await asyncio.to_thread(process.wait, 10)
             await server.stop()
 
 
-def _show(what: str, took: list[float], cpu: float) -> None:
+def _show(what: str, took: list[float], cpu: float, late: float) -> None:
     p50, p99 = (took[int(len(took) * share)] * 1000 for share in (0.5, 0.99))
-    figures.show(
-        f"{what}, {RATE}/s over TLS: p99", f"{p99:.2f} ms, p50 {p50:.2f} ms, CPU {cpu / len(took) * 1000:.2f} ms each",
-        f"p99 {GOAL_MS:g} ms", p99 <= GOAL_MS,
-    )
+    each = f"CPU {cpu / len(took) * 1000:.2f} ms each, the generator at most {late * 1000:.1f} ms late"
+    for name, found, goal in (("p50", p50, GOAL_P50), ("p99", p99, GOAL_P99)):
+        figures.show(f"{what}, {RATE}/s over TLS: {name}", f"{found:.2f} ms ({each})", f"{goal:g} ms", found <= goal)
 
 
 def main() -> None:

@@ -6,7 +6,8 @@ window within an hour, and what is newer. Invariant: both ways come to the same 
 window is the sum of its pieces, however it is cut. Where intervals were forgotten an hour is divided evenly.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -71,6 +72,28 @@ _OF_HOLDER: Final = frozenset({
 })
 
 
+class RolledBook:
+    """Sums of buckets, as they were read: who asks for a week or a month again and again asks for the same days and
+    hours until the next roll-up."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[int, str, tuple[Range, ...]], AmountColumns] = {}
+
+    def recall(
+        self, generation: int, table: str, ranges: Sequence[Range], read: Callable[[], AmountColumns]
+    ) -> AmountColumns:
+        """`generation`: of what is rolled up. `read`: asked where nothing is remembered of it."""
+        asked = (generation, table, tuple(ranges))
+        found = self._found.get(asked)
+        if found is None:
+            found = read()
+            kept = {key: one for key, one in list(self._found.items()) if key[0] == generation}
+            if sum(len(one.key) for one in kept.values()) + len(found.key) > _MOST_REMEMBERED:
+                kept = {}
+            self._found = {**kept, asked: found} if len(found.key) <= _MOST_REMEMBERED else kept
+        return found
+
+
 class NameBook:
     """Keys by number, as they were read: they never change. `groups`: what they are called where somebody groups by
     these, by number and state."""
@@ -78,6 +101,7 @@ class NameBook:
     def __init__(self) -> None:
         self.keys: dict[int, CostKey] = {}
         self.groups: dict[tuple[Dimension, ...], dict[tuple[int, int], Name]] = {}
+        self.rolled = RolledBook()
 
     def named_by(self, by: tuple[Dimension, ...]) -> "dict[tuple[int, int], Name]":
         """Of the last few that were asked for."""
@@ -124,10 +148,9 @@ class Split(msgspec.Struct):
 
 def sums(on: SqlSession, names: NameBook, asked: CostQuery) -> list[CostSum]:
     """Sorted by piece and key."""
-    meta = ledger_write.read_meta(on).meta
     by_pod = any(one.name is DimensionName.pod for one in (*asked.by, *(fit.on for fit in asked.where)))
     pieces = calendar.cut(asked.begin, asked.end, asked.step, asked.zone)
-    found = _find(on, pieces, meta, by_pod=by_pod)
+    found = _find(on, names.rolled, pieces, by_pod=by_pod)
     group, named = _name_groups(on, names, asked, found, by_pod=by_pod)
     sums_of = rollup.group_exactly(found.window, group, found.state, found.amounts)
     return _make_sums(sums_of, pieces, named)
@@ -136,7 +159,7 @@ def sums(on: SqlSession, names: NameBook, asked: CostQuery) -> list[CostSum]:
 def sums_of_keys(on: SqlSession, names: NameBook, asked: CostQuery) -> list[KeySum]:
     """The same before anything is grouped, in the order of time. Filters hold; what to group by does not matter."""
     pieces = calendar.cut(asked.begin, asked.end, asked.step, asked.zone)
-    found = _find(on, pieces, ledger_write.read_meta(on).meta, by_pod=False)
+    found = _find(on, names.rolled, pieces, by_pod=False)
     names.read_keys(on, set(found.key.tolist()))
     groups = dict[tuple[int, int], dict[SpendState, Amounts]]()
     for piece, key, code, amounts in rollup.group_exactly(found.window, found.key, found.state, found.amounts):
@@ -150,13 +173,22 @@ def sums_of_keys(on: SqlSession, names: NameBook, asked: CostQuery) -> list[KeyS
 
 
 def _find(
-    on: SqlSession, pieces: Sequence[tuple[Second, Second]], meta: LedgerMeta, *, by_pod: bool
+    on: SqlSession, rolled: RolledBook, pieces: Sequence[tuple[Second, Second]], *, by_pod: bool
 ) -> AmountColumns:
-    split = _split(pieces, meta, by_pod=by_pod)
+    stored = ledger_write.read_meta(on)
+    meta, split = stored.meta, _split(pieces, stored.meta, by_pod=by_pod)
+    sums_of = (
+        rolled.recall(stored.generation, table, some, functools.partial(_sum_rolled, on, table, length, some))
+        for table, length, ranges in ((_DAILY, DAY, split.days), (_HOURLY, HOUR, split.hours))
+        for some in _bunch(ranges)
+    )
     return rollup.join([
-        *_sum_rolled(on, _DAILY, DAY, split.days), *_sum_rolled(on, _HOURLY, HOUR, split.hours),
-        *_sum_parts(on, split.parts_of), *_sum_intervals(on, split.windows, meta.seen_until, by_pod=by_pod),
+        *sums_of, *_sum_parts(on, split.parts_of), *_sum_intervals(on, split.windows, meta.seen_until, by_pod=by_pod),
     ])
+
+
+def _bunch(ranges: Sequence[Range]) -> Iterator[Sequence[Range]]:
+    return (ranges[at : at + _MOST_PIECES_AT_ONCE] for at in range(0, len(ranges), _MOST_PIECES_AT_ONCE))
 
 
 def _split(pieces: Sequence[tuple[Second, Second]], meta: LedgerMeta, *, by_pod: bool) -> Split:
@@ -205,16 +237,15 @@ def _split_hours(number: int, begin: Second, end: Second, meta: LedgerMeta, spli
             split.windows.append((number, *edge))
 
 
-def _sum_rolled(on: SqlSession, table: str, length: Second, ranges: Sequence[Range]) -> Iterator[AmountColumns]:
-    for at in range(0, len(ranges), _MOST_PIECES_AT_ONCE):
-        some = ranges[at : at + _MOST_PIECES_AT_ONCE]
-        if all(end - begin == length for _, begin, end in some):  # a bucket each: there is nothing to sum
-            yield _read_buckets(on, table, some)
-            continue
-        marks = ", ".join(["(?, ?, ?)"] * len(some))
-        question = questions.SUMS_OF.replace("{pieces}", marks).replace("{table}", table)
-        rows = rollup.table_of(on.rows(question, [value for one in some for value in one]))
-        yield AmountColumns(rows[:, 0], rows[:, 1], rows[:, 2], np.zeros_like(rows[:, 0]), rows[:, 3:])
+def _sum_rolled(on: SqlSession, table: str, length: Second, ranges: Sequence[Range]) -> AmountColumns:
+    if all(end - begin == length for _, begin, end in ranges):  # a bucket each: there is nothing to sum
+        return _read_buckets(on, table, ranges)
+    marks = ", ".join(["(?, ?, ?)"] * len(ranges))
+    question = questions.SUMS_OF.replace("{pieces}", marks).replace("{table}", table)
+    found = on.rows(question, [value for one in ranges for value in one])
+    rows = np.array(found, np.int64).reshape(-1, 7)
+    kind = rows[:, 1]
+    return AmountColumns(rows[:, 0], kind // 4, kind % 4, np.zeros_like(kind), rows[:, 2:])
 
 
 def _read_buckets(on: SqlSession, table: str, ranges: Sequence[Range]) -> AmountColumns:

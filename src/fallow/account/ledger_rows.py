@@ -165,15 +165,15 @@ def extend(rows: Iterable[Sequence[Any]], seen_until: Second) -> list[IntervalRo
 
 
 def make_columns(rows: Sequence[IntervalRow], *, by_pod: bool) -> rollup.SpanColumns:
-    def column(values: Iterable[int]) -> rollup.Ints:
-        return np.fromiter(values, np.int64, len(rows))
-
+    fields = IntervalRow._fields
+    of = dict(zip(fields, zip(*rows, strict=True), strict=True)) if rows else dict.fromkeys(fields, ())
+    t0, t1, share, state, key, pod = (
+        np.array(of[name], np.int64) for name in ("t0", "t1", "share", "state", "key", "pod")
+    )
+    rate = np.array([rollup.NOT_KNOWN if one is None else one for one in of["rate"]], np.int64)
     return rollup.SpanColumns(
-        t0=column(row.t0 for row in rows), t1=column(row.t1 for row in rows), share=column(row.share for row in rows),
-        state=column(row.state for row in rows),
-        rate=column(rollup.NOT_KNOWN if row.rate is None else row.rate for row in rows),
-        key=column(row.key for row in rows), holder=column(row.pod if by_pod else 0 for row in rows),
-        use=[row.use for row in rows], energy=[row.energy for row in rows],
+        t0=t0, t1=t1, share=share, state=state, rate=rate, key=key, holder=pod if by_pod else np.zeros_like(pod),
+        use=of["use"], energy=of["energy"],
     )
 
 

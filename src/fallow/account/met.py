@@ -30,7 +30,7 @@ class MetPods:
         """Of these: who is new or not as he was; and of those who were met: who is not among them."""
         is_known = list(map(self._objects.__contains__, map(id, pods)))
         others = {pod.uid: pod for pod in itertools.compress(pods, map(operator.not_, is_known))}
-        met = sum(is_known) + len(others.keys() & self.by_uid.keys())
+        met = is_known.count(True) + len(others.keys() & self.by_uid.keys())
         gone = self._find_gone(pods) if met < len(self.by_uid) else []
         for pod in list(others.values()):
             if self.by_uid.get(pod.uid) == pod:  # read anew, and the same

@@ -45,9 +45,10 @@ class Whose:
     """`labels`: asked at every look, for people name others as time goes by. `own`: namespaces whose pods are ours."""
 
     def __init__(self, labels: Iterable[str], own: Iterable[str]) -> None:
-        self._wanted, self._labels, self._own = labels, tuple(sorted(set(labels))), frozenset(own)
+        self._wanted, self._own = labels, frozenset(own)
+        self._want(tuple(sorted(set(labels))))
         self._owners: dict[str, _HeldBy] = {}  # by uid of the pod
-        self._labels_of: dict[str, Mapping[str, str]] = {}  # by uid of the workload
+        self._labels_of: dict[str, Mapping[str, str]] = {}  # by uid of the workload, of some too that are gone
         self._spaces: dict[str, Mapping[str, str]] = {}  # labels, as last known
         self._dims: dict[Dims, Dims] = {}
         self._seen: tuple[object, object] = (None, None)
@@ -59,11 +60,16 @@ class Whose:
         """Of the pods that hold, those that are not whose they were, or of which more is wanted."""
         changed = self._see_spaces(namespaces, held) if namespaces is not self._seen[1] else set()
         if (labels := tuple(sorted(set(self._wanted)))) != self._labels:
-            self._labels, changed = labels, set(held)
+            self._want(labels)
+            changed = set(held)
         if workloads is not self._seen[0]:
             changed |= self._see_workloads(pods, workloads, namespaces, held.keys())
         self._seen = workloads, namespaces
         return changed
+
+    def _want(self, labels: tuple[str, ...]) -> None:
+        self._labels = labels
+        self._paid_by = (*_PAID_BY.items(), *((f"{cost.PAYER}label:{key}", key) for key in labels))
 
     def _see_spaces(self, namespaces: Register[cluster.Namespace], held: Mapping[str, cluster.Pod]) -> set[str]:
         spaces = {name: space.labels for name, space in namespaces.known.items()}
@@ -76,12 +82,14 @@ class Whose:
         namespaces: Register[cluster.Namespace], held: Set[str],
     ) -> set[str]:
         """Only workloads whose labels are others than before, and those of pods that were never seen: labels that are
-        the same are mostly the very same object. All are looked through every minute, so without a line of Python for
-        each."""
-        uids, labels = list(map(_uid_of, workloads)), list(map(_labels_of, workloads))
-        before, self._labels_of = self._labels_of, dict(zip(uids, labels, strict=True))
-        changed = set[str]()
-        for workload in itertools.compress(workloads, map(operator.is_not, map(before.get, uids), labels)):
+        the same are mostly the very same object. All are looked through every minute, so once, and without a line of
+        Python for each."""
+        known, changed = self._labels_of, set[str]()
+        if len(known) > 2 * len(workloads):  # most of them are gone
+            known = self._labels_of = {uid: known[uid] for uid in map(_uid_of, workloads) if uid in known}
+        before = map(known.get, map(_uid_of, workloads))
+        for workload in list(itertools.compress(workloads, map(operator.is_not, before, map(_labels_of, workloads)))):
+            known[workload.ref.uid] = workload.labels
             changed |= self._see_workload(workload, pods, namespaces, held)
         if len(self._owners) < len(held):  # whoever has one holds
             new = held - self._owners.keys()
@@ -148,7 +156,7 @@ class Whose:
 
     def _find_paid_by(self, space: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         """Also where the pod says the same: of a set that is folded nothing else is left."""
-        for name, key in (*_PAID_BY.items(), *((f"{cost.PAYER}label:{key}", key) for key in self._labels)):
+        for name, key in self._paid_by:
             if value := space.get(key):
                 yield name, value
 

@@ -332,6 +332,25 @@ async def test_what_was_summed_up_and_is_changed_is_summed_up_anew(new_place):
             await books.roll_up(MIDNIGHT + 8 * HOUR, 1)
 
 
+async def test_what_a_reader_remembers_of_sums_it_believes_until_they_change(new_place):
+    """Whoever changes them: another process may write."""
+    place, asked = new_place(), CostQuery(begin=MIDNIGHT, end=MIDNIGHT + 2 * DAY, step=CostStep.day)
+    hours = [lasting(part_of(), MIDNIGHT + at * HOUR, MIDNIGHT + (at + 1) * HOUR) for at in range(30)]
+    async with opened(place) as books, opened(place) as reader:
+        await books.write(CostBatch(intervals=tuple(hours)), 1)
+        assert await books.roll_up(MIDNIGHT + 27 * HOUR, 1) == MIDNIGHT + 27 * HOUR
+        for until in (28, 28, 29):
+            assert [one.total.cost for one in await reader.sums(asked)] == [24 * UNIT, 6 * UNIT]
+            await books.roll_up(MIDNIGHT + until * HOUR, 1)
+        for gone in (hours[3], hours[25]):
+            before = await cost_of(reader, MIDNIGHT, MIDNIGHT + 2 * DAY)
+            await books.write(CostBatch(removed=(gone.ref,)), 1)
+            assert (await cost_of(reader, MIDNIGHT, MIDNIGHT + 2 * DAY)).cost == before.cost - UNIT
+            for hour in (5, 26, 29):
+                await books.roll_up(MIDNIGHT + hour * HOUR, 1)
+                assert (await cost_of(reader, MIDNIGHT, MIDNIGHT + 2 * DAY)).cost == before.cost - UNIT
+
+
 async def test_the_total_never_falls(new_place):
     place = new_place()
     one = lasting(part_of(), MIDNIGHT, MIDNIGHT + 10 * HOUR)

@@ -91,11 +91,12 @@ PRICE_IDS: Final = "SELECT price_no, price_id FROM cost_prices WHERE price_no {a
 PRICE_ROWS: Final = f"SELECT {', '.join(PRICES[1:])} FROM cost_prices ORDER BY price_no"
 
 _SUMS: Final = ", ".join(f"CAST(sum({column}) AS BIGINT)" for column in ROLLED[3:])
-# The pieces are `(VALUES ...)`, each with its number and the buckets it holds.
+# The pieces are `(VALUES ...)`, each with its number and the buckets it holds. Key and state as one number: what is
+# sorted for the groups is then a sixth less work.
 SUMS_OF: Final = (
     "WITH pieces (piece, begin_at, end_at) AS (VALUES {pieces})"
-    f" SELECT piece, key_id, state, {_SUMS} FROM pieces JOIN {{table}} ON bucket >= begin_at AND bucket < end_at"
-    " GROUP BY piece, key_id, state"
+    f" SELECT piece, key_id * 4 + state AS kind, {_SUMS} FROM pieces JOIN {{table}}"
+    " ON bucket >= begin_at AND bucket < end_at GROUP BY piece, kind"
 )
 BUCKETS: Final = f"SELECT {', '.join(ROLLED)} FROM {{table}} WHERE bucket >= ? AND bucket < ?"
 DELETE_HOURS: Final = "DELETE FROM cost_hourly WHERE bucket >= ? AND bucket < ?"

@@ -9,7 +9,6 @@ what was committed outlives a power cut, and a file that cannot be read is refus
 
 import asyncio
 import contextlib
-import json
 import pathlib
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -152,7 +151,7 @@ class SqliteSession:
         self._on = on
 
     def listed(self, values: Sequence[int] | Sequence[str]) -> str:
-        return json.dumps(list(values))
+        return msgspec.json.encode(values).decode()
 
     def rows(self, sql: str, values: Sequence[Any] = ()) -> list[SqlRow]:
         return self._on.execute(sql, values).fetchall()

@@ -351,10 +351,13 @@ def tell(text: str) -> None:
 def checked(check: Callable[[str], object]) -> Callable[[click.Context, click.Parameter, str | None], str | None]:
     """For an option or argument: what is malformed ends with 2 before anything is asked of the cluster."""
 
-    def callback(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
-        with refusals():
-            if value is not None:
-                check(value)
+    def callback(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+        try:
+            with refusals():
+                if value is not None:
+                    check(value)
+        except ValueError as problem:
+            raise click.BadParameter(plain(problem), ctx, param) from None
         return value
 
     return callback
@@ -394,5 +397,7 @@ def refusals(helps: str = "", lists: str = "") -> Iterator[None]:
         raise NoSource(f"{problem}. To look around without one: fallow demo") from None
     except errors.Misconfigured as problem:
         raise click.UsageError(plain(problem)) from None
+    except errors.Invalid as problem:  # who was asked has answered
+        raise failure(str(problem)) from None
     except errors.ClientError as problem:
         raise failure(f"{problem}. What helps: {helps}" if helps else str(problem)) from None

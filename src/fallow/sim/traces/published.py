@@ -241,10 +241,14 @@ def cut_lives(trace: Trace, span: LifeSpan, pods: int, gpus: int, rng: np.random
 
 
 class Demand(msgspec.Struct):
-    """How many GPUs a virtual cluster had, and how many were asked for, minute by minute; -1 = not known."""
+    """How many GPUs a virtual cluster had, and how many were asked for, minute by minute; -1 = not known.
+
+    `first`: the minute since 1970 with which it begins.
+    """
 
     name: str
     total: int
+    first: int
     wanted: np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
@@ -291,7 +295,7 @@ def _line_up(name: str, minutes: Mapping[int, tuple[int, int]], report: TraceRep
     line = np.full(last - first + 1, -1, np.int64)
     line[[minute - first for minute in minutes]] = [wanted for _, wanted in minutes.values()]
     report.left_out["missing: not known"] += int((line < 0).sum())
-    return Demand(name, max(total for total, _ in minutes.values()), line)
+    return Demand(name, max(total for total, _ in minutes.values()), first, line)
 
 
 def choose_demands(demands: Sequence[Demand], nodes: int | None, *, seed: int = 0) -> list[Demand]:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from click.testing import CliRunner
 
 from fallow.doors.cli import interrupts, main
 
@@ -217,3 +218,9 @@ def test_no_garbage_is_looked_for_in_what_ends_soon() -> None:
     assert gc.isenabled()
     assert not interrupts.run_shortly(look())
     assert gc.isenabled()
+
+
+def test_optimize_refuses_what_is_no_expression_as_the_others_do() -> None:
+    done = CliRunner().invoke(main.fallow, ["optimize", "-n", "("])
+    assert done.exit_code == 2
+    assert "not a valid RE2 expression" in done.output

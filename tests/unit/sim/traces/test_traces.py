@@ -195,7 +195,7 @@ def test_demand_without_a_minute_is_refused(tmp_path: Path) -> None:
 
 
 def test_virtual_clusters_are_chosen_by_the_seed_until_the_nodes_are_full() -> None:
-    demands = [published.Demand(f"vc{gpus}", gpus, np.zeros(3, np.int64)) for gpus in (64, 48, 16, 40)]
+    demands = [published.Demand(f"vc{gpus}", gpus, 0, np.zeros(3, np.int64)) for gpus in (64, 48, 16, 40)]
     assert published.choose_demands(demands, None) == demands
     for seed in range(5):
         chosen = published.choose_demands(demands, 10, seed=seed)
