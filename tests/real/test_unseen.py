@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import email.utils
 import time
 from collections.abc import AsyncIterator, Callable
@@ -284,6 +285,29 @@ async def test_autoscalers_that_may_not_be_read_leave_it_alone(scene: Scene, gro
         found = (await findings(story))["llm"]
     assert (found.verdict, found.skip_label) == (decision.Verdict.idle, "ReportOnly:Unseen")
     assert await replicas(scene) == 1
+
+
+@pytest.mark.parametrize(("kind", "workload", "detail"), [
+    ("ScaledObject", "llm", "Unseen"), ("Workload", "train", "KueueWorkloadUnclear"),
+])
+async def test_managers_that_are_served_in_a_version_we_cannot_read_are_not_taken_for_none(
+    start_control_plane: Any, prometheus: history.PrometheusWorld, kind: str, workload: str, detail: str
+) -> None:
+    """As after an upgrade of theirs that drops the versions we know."""
+    cluster = await start_control_plane(clusters.world.PLAIN)
+    scene = await Scene(cluster, prometheus).prepare()
+    definition = copy.deepcopy(crds.KINDS[kind])
+    definition["spec"]["versions"] = [{**definition["spec"]["versions"][-1], "name": "v9"}]
+    await cluster.apply_crds(definition)
+    await scene.deployment()
+    await scene.quiet(clusters.job("train"))
+    await scene.begin()
+    async with looping(scene, run_mode="dry-run") as story:
+        found = (await findings(story))[workload]
+        cycle = await tick(story)
+    assert (found.verdict, found.skip_label) == (decision.Verdict.idle, f"ReportOnly:{detail}")
+    assert cycle.snapshot is not None
+    assert any("v9" in one.because for one in cycle.snapshot.missing)
 
 
 @pytest.mark.accepts("idle", 54)
