@@ -36,11 +36,11 @@ class _ClaimMeta(msgspec.Struct, frozen=True, rename="camel"):
     annotations: dict[str, str] | None = None
 
 
-class _Attribute(msgspec.Struct, frozen=True):
+class _DeviceAttribute(msgspec.Struct, frozen=True):
     string: str | None = None
 
 
-class _Capacity(msgspec.Struct, frozen=True):
+class _DeviceCapacity(msgspec.Struct, frozen=True):
     value: str = ""
 
 
@@ -49,28 +49,28 @@ class _DeviceTaint(msgspec.Struct, frozen=True):
 
 
 class _DeviceItem(msgspec.Struct, frozen=True, rename="camel"):
-    attributes: dict[str, _Attribute] | None = None
-    capacity: dict[str, _Capacity] | None = None
+    attributes: dict[str, _DeviceAttribute] | None = None
+    capacity: dict[str, _DeviceCapacity] | None = None
     allow_multiple_allocations: bool | None = None
     taints: list[_DeviceTaint] | None = None
 
 
-class _Pool(msgspec.Struct, frozen=True, rename="camel"):
+class _DevicePool(msgspec.Struct, frozen=True, rename="camel"):
     name: str = ""
     generation: int = 0
     resource_slice_count: int = 0
 
 
-class _SliceSpec(msgspec.Struct, frozen=True, rename="camel"):
+class _PublishedSpec(msgspec.Struct, frozen=True, rename="camel"):
     driver: str = ""
     node_name: str = ""
-    pool: _Pool = _Pool()
+    pool: _DevicePool = _DevicePool()
     devices: list[_DeviceItem] | None = None
 
 
 class SliceItem(msgspec.Struct, frozen=True):
     metadata: _ClaimMeta = _ClaimMeta()
-    spec: _SliceSpec = _SliceSpec()
+    spec: _PublishedSpec = _PublishedSpec()
 
 
 class SliceSeen(msgspec.Struct, frozen=True):
