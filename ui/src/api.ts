@@ -989,7 +989,7 @@ export type SeedSummary = {
   pods_checked: number;
   updated_at: string | null;
 };
-/** `was`: GPUs that it asked for; `resource`: what it asks for now, None where only its nodes were chosen or a claim has it; `policy`: None where the pod itself asked for it. */
+/** `was`: GPUs that it asked for; `resource`: what it asks for now, None where only its nodes were chosen; `policy`: None where the pod itself asked for it. */
 export type ShareChange = {
   was: string;
   resource: string | null;

@@ -31,8 +31,7 @@ _OUT: Final = frozenset({ShareReason.OptedOut, ShareReason.ExemptNamespace})
 
 
 class ShareChange(answers.Shape, frozen=True, kw_only=True):
-    """`was`: GPUs that it asked for; `resource`: what it asks for now, None where only its nodes were chosen or a claim
-    has it; `policy`: None where the pod itself asked for it."""
+    """`was`: GPUs that it asked for; `resource`: what it asks for now, None where only its nodes were chosen; `policy`: None where the pod itself asked for it."""
 
     was: str
     resource: str | None
@@ -82,7 +81,7 @@ def tell(why: ShareWhy, ref: cluster.Ref, pods: Sequence[cluster.Pod]) -> ShareT
         changed=None if had is None else _tell_change(had), work_class=str(why.work.work),
         class_source=str(why.work.source), taken_back=_tell_back_off(why),
         next="whole" if isinstance(verdict, KeptWhole) else "audited" if verdict.is_audited else "part",
-        reason=str(verdict.reason), because=verdict.because, resource=None if part is None else part.resource,
+        reason=str(verdict.reason), because=verdict.because, resource=None if part is None else part.called,
         unprotected=_UNPROTECTED.get(way), opt_out=None if is_out else OPT_OUT,
         opt_out_command=None if is_out else _command(ref),
     )
