@@ -44,9 +44,10 @@ def find_part(pod: SharePod) -> PartHad | None:
     """What we had it ask for instead of a whole GPU; None: we did not change it."""
     if not strategy.is_optimized(pod):
         return None
-    resource = next((name for each in pod.containers for name in each.asked if _is_part(name)), None)
+    part = next((name for each in pod.containers for name in each.asked if _is_part(name)), "")
+    resource = "a claim" if pod.has_claims else part
     return PartHad(
-        strategy=pod.marks.get(names.OPTIMIZATION_STRATEGY, ""), resource=resource or ("a claim" if pod.has_claims else ""),
+        strategy=pod.marks.get(names.OPTIMIZATION_STRATEGY, ""), resource=resource,
         policy=strategy.find_policy_name(pod), was=pod.marks.get(names.ORIGINAL_GPU_REQUEST, "1"),
         at=units.read_instant(pod.marks.get(names.OPTIMIZATION_TIMESTAMP)),
     )

@@ -31,7 +31,8 @@ _OUT: Final = frozenset({ShareReason.OptedOut, ShareReason.ExemptNamespace})
 
 
 class ShareChange(answers.Shape, frozen=True, kw_only=True):
-    """`was`: GPUs that it asked for; `resource`: what it asks for now, None where only its nodes were chosen; `policy`: None where the pod itself asked for it."""
+    """`was`: GPUs that it asked for; `resource`: what it asks for now, None where only its nodes were
+    chosen; `policy`: None where the pod itself asked for it."""
 
     was: str
     resource: str | None
