@@ -142,7 +142,9 @@ GPU: Final = "nvidia.com/gpu"
 GPU_SHARED: Final = "nvidia.com/gpu.shared"
 MIG_PREFIX: Final = "nvidia.com/mig-"
 DRA_DRIVER: Final = "gpu.nvidia.com"
-DRA_CLASSES: Final = ("gpu.nvidia.com", "mig.nvidia.com", "vfio.gpu.nvidia.com")  # of that driver
+DRA_GPU_CLASS: Final = "gpu.nvidia.com"
+DRA_MIG_CLASS: Final = "mig.nvidia.com"
+DRA_CLASSES: Final = (DRA_GPU_CLASS, DRA_MIG_CLASS, "vfio.gpu.nvidia.com")  # of that driver
 GPU_PRODUCT: Final = "nvidia.com/gpu.product"
 GPU_PRESENT: Final = "nvidia.com/gpu.present"
 GPU_COUNT: Final = "nvidia.com/gpu.count"
@@ -276,6 +278,11 @@ OPTIMIZATION_TIMESTAMP: Final = f"{GROUP}/optimization-timestamp"
 OPTIMIZATION_POLICY: Final = f"{GROUP}/policy"
 SHARE_PATH: Final = "/mutate-v1-pod"
 VISIBLE_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"
+
+# ... and the ResourceClaimTemplates that the daemon keeps for it.
+CLAIM_TEMPLATE_PREFIX: Final = "fallow-"
+MANAGED_BY: Final = ("app.kubernetes.io/managed-by", "fallow")  # label and word
+LEAVING_SINCE: Final = f"{GROUP}/leaving-since"  # on one that nobody wants any more: no further pod is given it
 
 OWNER_USE: Final = "fallow-owner-use"  # ConfigMap where we live: what the daemon tells the webhook
 SHARING_POLICY_KIND: Final = "GPUSharingPolicy"

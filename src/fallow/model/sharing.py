@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from fallow.model.claims import ClaimDevice
 from fallow.model.classes import Behaviour, ClassFound, ContainerText, PodEvent
 from fallow.model.policies.sharing import Strategy
 from fallow.model.seen import ABSENT, Input
@@ -55,6 +56,8 @@ class ShareReason(StrEnum):
     # There is nothing for it.
     NoTargetNode = "NoTargetNode"
     SelectorConflict = "SelectorConflict"
+    ClaimsNotServed = "ClaimsNotServed"
+    TemplateMissing = "TemplateMissing"
     # It shares, or would.
     Shared = "Shared"
     PolicyAudits = "PolicyAudits"
@@ -136,23 +139,30 @@ class OwnerUse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PartNode(msgspec.Struct, frozen=True, kw_only=True):
-    """A node with GPUs. `offers`: what it advertises by resource (allocatable)."""
+    """A node with GPUs. `offers`: what it advertises by resource (allocatable). `devices`: what is given by claims."""
 
     name: str
     labels: Mapping[str, str] = {}
     offers: Mapping[str, int] = {}
+    devices: tuple[ClaimDevice, ...] = ()
     is_ready: bool = True
     is_cordoned: bool = False
     taints: tuple[NodeTaint, ...] = ()
 
 
 class GpuPart(msgspec.Struct, frozen=True):
-    """What a pod is to ask for instead of a whole GPU. `selector`: of nodes, beside the pod's own."""
+    """What a pod is to ask for instead of a whole GPU: a resource, or a claim that is made by a template. `selector`:
+    of nodes, beside the pod's own."""
 
     strategy: Strategy
-    resource: str
+    resource: str = ""
     selector: Mapping[str, str] = {}
     profile: str = ""
+    template: str = ""
+
+    @property
+    def called(self) -> str:
+        return self.resource or f"a claim by template {self.template}"
 
 
 class PolicyCounts(msgspec.Struct, frozen=True):

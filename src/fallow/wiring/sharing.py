@@ -12,15 +12,19 @@ from typing import Any
 import msgspec
 
 from fallow import loop, names, telemetry
-from fallow.act import events, owner_uses, partitions, share_statuses
+from fallow.act import claim_templates, events, owner_uses, partitions, share_statuses
 from fallow.clients.kubernetes import api as kube
 from fallow.clients.prometheus import client
 from fallow.decide.sharing import PartIndex, ShareTerms
 from fallow.model import classes, cluster, long_memory
+from fallow.model.claims import ClaimGround
 from fallow.model.partition import PartitionNode
-from fallow.model.seen import Input, Known, Unseen, several
-from fallow.model.sharing import OwnerUse, TopOwner
+from fallow.model.patterns import Pattern
+from fallow.model.policies.sharing import SharingPolicy
+from fallow.model.seen import Input, Known, Register, Unseen, several
+from fallow.model.sharing import OwnerUse, PartNode, TopOwner
 from fallow.model.units import Instant, Seconds
+from fallow.observe import claims as claiming
 from fallow.observe import share_pods
 from fallow.observe import sharing as watching
 from fallow.observe.cluster import pods
@@ -30,13 +34,14 @@ from fallow.settings import readers
 from fallow.settings.cost_enforcement import EXEMPT
 from fallow.settings.sharing import DEFAULT_SCHEDULER, PartitionSettings
 from fallow.stories import owner_use as measuring
+from fallow.stories import share_claims as templating
 from fallow.stories import share_guard as guarding
 from fallow.stories import share_policies as reporting
 from fallow.stories import sharing as shared
 from fallow.wiring.ground import Groundwork
 
 # The names of the stories.
-SHARING, POLICIES, OWNER_USE, GUARD = "sharing", "share-policies", "owner-use", "share-guard"
+SHARING, POLICIES, OWNER_USE, GUARD, CLAIMS = "sharing", "share-policies", "owner-use", "share-guard", "share-claims"
 
 
 class SharingParts(msgspec.Struct, frozen=True):
@@ -44,6 +49,15 @@ class SharingParts(msgspec.Struct, frozen=True):
 
     story: loop.Story
     nodes: Callable[[], Input[tuple[PartitionNode, ...]]]
+    background: tuple[Callable[[], Coroutine[Any, Any, None]], ...]
+
+
+class ClaimParts(msgspec.Struct, frozen=True):
+    """`nodes`, `ground`: as the story sees them."""
+
+    story: loop.Story
+    nodes: Callable[[], Input[PartIndex]]
+    ground: Callable[[], Input[ClaimGround]]
     background: tuple[Callable[[], Coroutine[Any, Any, None]], ...]
 
 
@@ -59,13 +73,23 @@ def make_stories(ground: Groundwork) -> tuple[list[loop.Story], list[Callable[[]
         ),
         hands=ground.hands, statuses=statuses, metrics=ground.metrics,
     )
+    sights = reporting.PolicySights(
+        policies=lambda: watching.rank(policies.seen), nodes=lambda: _index(made.nodes()),
+        namespaces=lambda: ground.seen.namespaces, owners=lambda: _find_owners(ground),
+        use=used.find, reverts=guard.find_reverts, running=lambda: share_pods.list_running(ground.api),
+    )
+    claimed: list[loop.Story] = []
+    beside = [*made.background, policies.run]
+    if ground.options.sharing.by_claims:
+        kept = make_claims(
+            ground.api, policies=sights.policies, namespaces=sights.namespaces, exempt=_find_exempt(ground),
+            held=lambda now: why_held(ground, now, acts=ground.options.sharing.acts, flag="--sharing"),
+            interval=min(templating.INTERVAL, ground.options.loop.interval),
+        )
+        sights = msgspec.structs.replace(sights, nodes=kept.nodes, claims=kept.ground)
+        claimed, beside = [kept.story], [*beside, *kept.background]
     story = reporting.SharePoliciesStory(
-        sights=reporting.PolicySights(
-            policies=lambda: watching.rank(policies.seen), nodes=lambda: _index(made.nodes()),
-            namespaces=lambda: ground.seen.namespaces, owners=lambda: _find_owners(ground),
-            use=used.find, reverts=guard.find_reverts, running=lambda: share_pods.list_running(ground.api),
-        ),
-        statuses=statuses, terms=_make_terms(ground), metrics=ground.metrics,
+        sights=sights, statuses=statuses, terms=_make_terms(ground), metrics=ground.metrics,
     )
     reported = loop.Story(
         name=POLICIES, interval=min(reporting.INTERVAL, ground.options.loop.interval), budget=reporting.INTERVAL,
@@ -79,7 +103,34 @@ def make_stories(ground: Groundwork) -> tuple[list[loop.Story], list[Callable[[]
         name=GUARD, interval=min(guarding.INTERVAL, ground.options.loop.interval), budget=guarding.INTERVAL,
         tick=guard.tick, look=guard.look, fail=guard.fail, is_vital=False,
     )
-    return [made.story, measured, guarded, reported], [*made.background, policies.run]
+    return [made.story, *claimed, measured, guarded, reported], beside
+
+
+def make_claims(
+    api: kube.Api, *, policies: Callable[[], Input[tuple[SharingPolicy, ...]]],
+    namespaces: Callable[[], Register[cluster.Namespace]], exempt: Pattern,
+    held: Callable[[Instant], str] = lambda _: "", interval: Seconds = templating.INTERVAL,
+) -> ClaimParts:
+    """`policies` by rank."""
+    eyes, watched = claiming.ClaimEyes(api), watching.watch_part_nodes(api)
+
+    def nodes() -> Input[PartIndex]:
+        return _index_parts(claiming.join_devices(watched.seen, eyes.slices.seen))
+
+    story = templating.ShareClaimsStory(
+        sights=templating.TemplateSights(
+            policies=policies, namespaces=namespaces, nodes=nodes, ground=lambda: eyes.ground,
+            named=lambda namespace: claiming.list_named(api, namespace),
+        ),
+        hands=claim_templates.ClaimHands(api), exempt=exempt, held=held,
+    )
+    return ClaimParts(
+        loop.Story(
+            name=CLAIMS, interval=interval, budget=templating.INTERVAL, tick=story.tick, look=story.look,
+            fail=story.fail, is_vital=False,
+        ),
+        nodes, lambda: eyes.ground, tuple(each.run for each in (watched, *eyes.watched)),
+    )
 
 
 def _find_prometheus(ground: Groundwork) -> tuple[client.Prometheus, owning.UseWords] | None:
@@ -122,16 +173,23 @@ def _make_terms(ground: Groundwork) -> ShareTerms:
     """As the webhook has them where its flags are not given. What it may rewrite does not matter here: whoever is still
     whole is one that the policy would have changed."""
     return ShareTerms(
-        exempt=readers.regex(f"(?:{EXEMPT})|{re.escape(ground.namespace)}"), rewrites=True,
+        exempt=_find_exempt(ground), rewrites=True, by_claims=ground.options.sharing.by_claims,
         schedulers=frozenset({DEFAULT_SCHEDULER}), patterns=classes.Patterns(),
     )
+
+
+def _find_exempt(ground: Groundwork) -> Pattern:
+    return readers.regex(f"(?:{EXEMPT})|{re.escape(ground.namespace)}")
 
 
 def _index(seen: Input[tuple[PartitionNode, ...]]) -> Input[PartIndex]:
     if not isinstance(seen, Known):
         return seen
-    parts = watching.keep_parts(several(tuple(each.parts for each in seen.value)))
-    return Known(PartIndex(parts.value)) if isinstance(parts, Known) else parts
+    return _index_parts(watching.keep_parts(several(tuple(each.parts for each in seen.value))))
+
+
+def _index_parts(seen: Input[tuple[PartNode, ...]]) -> Input[PartIndex]:
+    return Known(PartIndex(seen.value)) if isinstance(seen, Known) else seen
 
 
 def _find_owners(ground: Groundwork) -> dict[str, TopOwner]:
@@ -156,7 +214,9 @@ def make_parts(ground: Groundwork) -> SharingParts:
     return make_story(
         ground.options.sharing, api=ground.api, reader=ground.seen.reader, announcer=ground.hands.announcer,
         metrics=ground.metrics, find_pods=lambda: _find_pods(ground),
-        held=lambda now: why_held(ground, now, acts=ground.options.sharing.acts, flag="--sharing"),
+        held=lambda now: "--sharing-backend is dra" if ground.options.sharing.by_claims else why_held(
+            ground, now, acts=ground.options.sharing.acts, flag="--sharing"
+        ),
         interval=min(shared.INTERVAL, ground.options.loop.interval),
     )
 

@@ -84,6 +84,9 @@ COST_ATTRIBUTIONS = Resource(
 SHARING_POLICIES = Resource(
     names.GROUP, names.POLICY_VERSION, names.SHARING_POLICY_PLURAL, names.SHARING_POLICY_KIND, False
 )
+RESOURCE_SLICES = Resource("resource.k8s.io", "v1", "resourceslices", "ResourceSlice", False)
+DEVICE_CLASSES = Resource("resource.k8s.io", "v1", "deviceclasses", "DeviceClass", False)
+CLAIM_TEMPLATES = Resource("resource.k8s.io", "v1", "resourceclaimtemplates", "ResourceClaimTemplate", True)
 NODE_CONFIGS = Resource(names.GROUP, names.POLICY_VERSION, names.NODE_CONFIG_PLURAL, names.NODE_CONFIG_KIND, False)
 
 
@@ -212,6 +215,16 @@ class Api:
     ) -> dict[str, Any]:
         """PUT; a resourceVersion in the body makes it conditional."""
         return await self._write("PUT", resource.path(namespace, name), body, {})
+
+    async def delete(
+        self, resource: Resource, namespace: str | None, name: str, *, uid: str, resource_version: str
+    ) -> None:
+        """The one that was seen, as it was seen; else a Conflict."""
+        body = {
+            "apiVersion": "v1", "kind": "DeleteOptions",
+            "preconditions": {"uid": uid, "resourceVersion": resource_version},
+        }
+        await self._write("DELETE", resource.path(namespace, name), body, {})
 
     async def merge_patch(
         self, resource: Resource, namespace: str | None, name: str, body: Mapping[str, Any], *,

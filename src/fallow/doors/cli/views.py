@@ -18,6 +18,8 @@ import click
 import msgspec
 
 from fallow import logs, settings, verbs
+from fallow.clients import errors
+from fallow.doors.answers import deeds
 from fallow.doors.answers import rows as telling
 from fallow.doors.answers import status as statuses
 from fallow.doors.answers import workloads as answers
@@ -185,7 +187,11 @@ def see_status(
 ) -> StatusSeen:
     async def read(daemon: asking.Daemon) -> statuses.StatusPage:
         given_filter = {"namespace": _text(asked.namespace), "model": _text(asked.model)}
-        return await daemon.read("/api/v1/status", statuses.StatusPage, **given_filter)
+        page, standing = await asyncio.gather(
+            daemon.read("/api/v1/status", statuses.StatusPage, **given_filter),
+            _read_freeze(daemon),
+        )
+        return _freeze_at_once(page, standing)
 
     heard = _ask({**given, "price": price}, read)
     if isinstance(heard, asking.Told):
@@ -197,6 +203,21 @@ def see_status(
         view, why, source = _view(found.look, asked), why_none(found.look), asking.name_source(heard)
     page = statuses.status(found.look, view, found.daemon, {**price_book.LIST, **prices_given})
     return StatusSeen(page=page, source=source, at=units.read_instant(page.as_of) or time.time(), failure=why)
+
+
+async def _read_freeze(daemon: asking.Daemon) -> deeds.FreezeStanding | None:
+    """None: one that only shows pages says nothing of it."""
+    try:
+        return await daemon.read("/api/v1/freeze", deeds.FreezeStanding)
+    except errors.Rejected:
+        return None
+
+
+def _freeze_at_once(page: statuses.StatusPage, standing: deeds.FreezeStanding | None) -> statuses.StatusPage:
+    """A freeze holds from when the daemon heard of it; its page is as old as its last look."""
+    if standing is None or not standing.frozen or (page.frozen_until or "") >= (standing.until or ""):
+        return page
+    return msgspec.structs.replace(page, frozen_until=standing.until, frozen_because=standing.reason)
 
 
 def idle(
