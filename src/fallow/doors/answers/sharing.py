@@ -1,227 +1,165 @@
-"""How GPUs are shared and packed: nodes that get another layout, policies, what is stranded, which node could be empty.
+"""What sharing made of a workload: which part of a GPU its pods have, what the next would get, and how to opt out.
 
-In: the latest turns of the stories of sharing, of its policies and of consolidation; None where one had none yet. Out:
-a SharingPage.
-Invariant: what no story has found out is None or absent, with the reason where there is one, and never 0.
+In: a ShareWhy of one of its pods, and all of its pods. Out: ShareTold, and the lines that people read of it.
+Invariant: what a way of sharing does not protect is said of everybody who shares by it, or would.
 """
 
-from collections.abc import Iterator
-from typing import Final, Literal, TypeAlias
+from collections.abc import Iterator, Sequence
+from typing import Final, Literal
 
 from fallow import names
 from fallow.doors import answers
-from fallow.model import units
-from fallow.model.partition import NodeLayout, NodeTurn, RepartitionRecord, RepartitionStep
-from fallow.model.policies.sharing import SharingPolicy
-from fallow.model.sharing import PolicyStanding
-from fallow.stories.consolidation import ConsolidationCycle
-from fallow.stories.share_policies import PoliciesCycle
-from fallow.stories.sharing import SharingCycle
+from fallow.model import cluster, kinds, units
+from fallow.model.classes import ClassSource
+from fallow.model.sharing import KeptWhole, PartHad, ShareReason, ShareWhy
+from fallow.model.units import Instant
 
-CAUSES: Final = {  # of the free GPUs, as docs/packing.md names them: for people
-    "q1_lack_both": "the node has too few GPUs and too few cores for what usually comes",
-    "q2_lack_gpu": "the node has too few GPUs free for it", "q3_satisfied": "usable: it fits here",
-    "q4_lack_cpu": "the node has too few cores left for it", "xl_satisfied": "usable: pods without GPUs fit beside it",
-    "xr_lack_cpu": "not even pods without GPUs fit: no cores are left", "no_access": "it does not accept this model",
+_UNPROTECTED: Final = {
+    "timeslicing": "time-slicing keeps nothing apart: who fills the memory of the GPU, or makes it fault, takes the "
+                   "others on it along",
+    "mps": "MPS keeps memory apart as far as its limits go, and no faults: one that crashes the GPU takes the others "
+           "on it along",
+    "mig": "an instance of MIG has memory, compute and faults of its own; a reset of the whole GPU ends all of them",
 }
-USABLE: Final = frozenset({"q3_satisfied", "xl_satisfied"})
-_MOST_STRANDED: Final = 8  # nodes that are named
-_WAY: Final = (
-    RepartitionStep.Planned, RepartitionStep.Cordoning, RepartitionStep.Draining, RepartitionStep.Labelling,
-    RepartitionStep.Verifying, RepartitionStep.Uncordoning,
-)
-_STAYS: Final = frozenset({"Unmovable", "NoRoomElsewhere", "NextTime"})  # of which one wonders why
-
-StepState: TypeAlias = Literal["done", "now", "ahead", "failed"]
+_SOURCES: Final = {
+    ClassSource.label: f"{names.WORKLOAD_TYPE} says so", ClassSource.owner: "what owns it is of that kind",
+    ClassSource.pattern: "what its containers run", ClassSource.observed: "how it used its GPUs for a day or more",
+    ClassSource.resources: "how much it asks for", ClassSource.default: "nothing tells more",
+}
+OPT_OUT: Final = f"{names.SHARING}: disabled"
+_OUT: Final = frozenset({ShareReason.OptedOut, ShareReason.ExemptNamespace})
 
 
-class ChangeStep(answers.Shape, frozen=True, kw_only=True):
-    name: str
-    state: StepState
+class ShareChange(answers.Shape, frozen=True, kw_only=True):
+    """`was`: GPUs that it asked for; `resource`: what it asks for now, None where only its nodes were
+    chosen; `policy`: None where the pod itself asked for it."""
+
+    was: str
+    resource: str | None
+    strategy: str
+    policy: str | None
+    at: str | None
 
 
-class LayoutChange(answers.Shape, frozen=True, kw_only=True):
-    """`config`: the GPUNodeConfig that asks for it; None: it is gone. `layout`: what the node is to offer, where that
-    is worked out already. `steps`: the way there, or back; none before it began."""
+class ShareTakenBack(answers.Shape, frozen=True, kw_only=True):
+    """`until`: None where it does not end by itself."""
 
-    node: str
-    config: str | None
-    phase: Literal["Pending", "Configuring", "Failed"]
-    layout: str | None
+    until: str | None
+    because: str | None
+    policy: str | None
+    times: int
+
+
+class ShareTold(answers.Shape, frozen=True, kw_only=True):
+    """`pod`: the one that was looked at; `shared_pods` of its `pods` were changed. `next`: what a pod like it would get
+    now, by `reason`: a part of a GPU (`resource`), the same if somebody let it (audited), or a whole one.
+    `unprotected`: what its way of sharing does not keep apart. `opt_out`: the annotation, and the command."""
+
+    pod: str
+    pods: int
+    shared_pods: int
+    changed: ShareChange | None
+    work_class: str
+    class_source: str
+    taken_back: ShareTakenBack | None
+    next: Literal["part", "audited", "whole"]
     reason: str
     because: str
-    since: str | None
-    until: str | None
-    steps: tuple[ChangeStep, ...]
+    resource: str | None
+    unprotected: str | None
+    opt_out: str | None
+    opt_out_command: str | None
 
 
-class SharingRule(answers.Shape, frozen=True, kw_only=True):
-    """A GPUSharingPolicy. `pods`: running ones that it changed; `audited`: that it would have; `reverted`: owners who
-    have whole GPUs again, because sharing hurt them. None: nobody counted. `trouble`: why it does less than it says."""
-
-    name: str
-    strategy: str
-    mode: Literal["audit", "enforce"]
-    enforces: bool
-    pods: int | None
-    audited: int | None
-    reverted: int | None
-    trouble: str | None
-
-
-class StrandedCause(answers.Shape, frozen=True, kw_only=True):
-    cause: str
-    gpus: float
-    words: str
-
-
-class StrandedNode(answers.Shape, frozen=True, kw_only=True):
-    node: str
-    gpus: float
-
-
-class RoomLeft(answers.Shape, frozen=True, kw_only=True):
-    """Free GPUs, and how many of them fit nothing that usually comes (None: of that nothing is known). `causes` are of
-    all that is free, also of what is usable."""
-
-    as_of: str | None
-    free: float
-    stranded: float | None
-    causes: tuple[StrandedCause, ...]
-    nodes: tuple[StrandedNode, ...]
-
-
-class NodePlan(answers.Shape, frozen=True, kw_only=True):
-    node: str
-    what: Literal["newLayout", "canBeEmptied", "stays"]
-    words: str
-    because: str
-
-
-class SharingPage(answers.Shape, frozen=True, kw_only=True):
-    """`room` None: nobody has looked yet, or it cannot be looked at; then `unknown` says why where that is known."""
-
-    changes: tuple[LayoutChange, ...]
-    policies: tuple[SharingRule, ...]
-    plans: tuple[NodePlan, ...]
-    room: RoomLeft | None
-    unknown: tuple[str, ...]
-
-
-def show(
-    shared: SharingCycle | None, policies: PoliciesCycle | None, packed: ConsolidationCycle | None
-) -> SharingPage:
-    changes = tuple(_tell_change(each) for each in (shared.turns if shared else ()) if _is_told(each))
-    rules = policies.policies if policies else ()
-    return SharingPage(
-        changes=changes, plans=(*_plan_changes(changes), *_plan_emptying(packed, {each.node for each in changes})),
-        policies=tuple(_tell_rule(each, policies.standings.get(each.name) if policies else None) for each in rules),
-        room=_tell_room(packed) if packed else None,
-        unknown=tuple(each.failure for each in (shared, policies, packed) if each is not None and each.failure),
+def tell(why: ShareWhy, ref: cluster.Ref, pods: Sequence[cluster.Pod]) -> ShareTold:
+    verdict, had = why.verdict, why.had
+    part = None if isinstance(verdict, KeptWhole) else verdict.part
+    way = had.strategy if had is not None else str(part.strategy) if part is not None else ""
+    is_out = verdict.reason in _OUT
+    shared = sum(pod.annotations.get(names.OPTIMIZED) == "true" for pod in pods)
+    return ShareTold(
+        pod=why.pod, pods=max(1, len(pods)), shared_pods=max(shared, had is not None),
+        changed=None if had is None else _tell_change(had), work_class=str(why.work.work),
+        class_source=str(why.work.source), taken_back=_tell_back_off(why),
+        next="whole" if isinstance(verdict, KeptWhole) else "audited" if verdict.is_audited else "part",
+        reason=str(verdict.reason), because=verdict.because, resource=None if part is None else part.called,
+        unprotected=_UNPROTECTED.get(way), opt_out=None if is_out else OPT_OUT,
+        opt_out_command=None if is_out else _command(ref),
     )
 
 
-# ---- a node that gets another layout ---------------------------------------------------------------------------------
-
-
-def _is_told(turn: NodeTurn) -> bool:
-    return turn.step is not RepartitionStep.Ready
-
-
-def _tell_change(turn: NodeTurn) -> LayoutChange:
-    record = turn.record
-    return LayoutChange(
-        node=turn.node, config=turn.config or None, phase=turn.phase, reason=turn.reason,  # type: ignore[arg-type]
-        because=answers.capital(turn.because), layout=name_layout(record.after) if record else None,
-        since=answers.instant(record.since) if record else None,
-        until=answers.instant(record.until) if record else None,
-        steps=tuple(_list_steps(turn.step, record)) if record else (),
+def _tell_change(had: PartHad) -> ShareChange:
+    return ShareChange(
+        was=had.was, resource=had.resource or None, strategy=had.strategy, policy=had.policy or None,
+        at=answers.instant(had.at),
     )
 
 
-def name_layout(layout: NodeLayout) -> str | None:
-    """What is offered, in the words of people: parts of a GPU by their size, the largest first."""
-    found = sorted((name, count) for name, count in (layout.offers or {}).items() if count)
-    return ", ".join(f"{count} × {_name_part(name)}" for name, count in reversed(found)) or None
-
-
-def _name_part(resource: str) -> str:
-    if resource.startswith(names.MIG_PREFIX):
-        return resource.removeprefix(names.MIG_PREFIX)
-    return "whole GPU" if resource == names.GPU else "share of a GPU"
-
-
-def _list_steps(step: RepartitionStep, record: RepartitionRecord) -> Iterator[ChangeStep]:
-    if step in _WAY:
-        at = _WAY.index(step)
-        for place, each in enumerate(_WAY):
-            yield ChangeStep(name=str(each), state="done" if place < at else "now" if place == at else "ahead")
-        return
-    for each in _WAY[: 4 if record.is_labelled else 3]:
-        yield ChangeStep(name=str(each), state="done")
-    is_over = step is RepartitionStep.Failed
-    back: StepState = "failed" if record.is_stuck else "done" if is_over else "now"
-    yield ChangeStep(name=str(RepartitionStep.RollingBack), state=back)
-    last: StepState = "done" if is_over and not record.is_stuck else "ahead"
-    yield ChangeStep(name=str(RepartitionStep.Uncordoning), state=last)
-
-
-# ---- policies --------------------------------------------------------------------------------------------------------
-
-
-def _tell_rule(policy: SharingPolicy, standing: PolicyStanding | None) -> SharingRule:
-    counts = standing.counts if standing else None
-    return SharingRule(
-        name=policy.name, strategy=policy.strategy, mode=policy.mode.value, enforces=policy.enforces,
-        pods=counts.applied if counts else None, audited=counts.audited if counts else None,
-        reverted=standing.reverted if standing else None, trouble=_find_trouble(policy, standing),
+def _tell_back_off(why: ShareWhy) -> ShareTakenBack | None:
+    found = why.back_off
+    return None if found is None else ShareTakenBack(
+        until=answers.instant(found.until), because=found.because or None, policy=found.policy or None,
+        times=found.times,
     )
 
 
-def _find_trouble(policy: SharingPolicy, standing: PolicyStanding | None) -> str | None:
-    if policy.invalid:
-        return policy.invalid[0]
-    if standing is not None and standing.ready[0] == "False":
-        return standing.ready[2]
-    return standing.degraded[2] if standing is not None and standing.degraded[0] == "True" else None
-
-
-# ---- what is stranded, and which node could be emptied ---------------------------------------------------------------
-
-
-def _tell_room(packed: ConsolidationCycle) -> RoomLeft | None:
-    room = packed.room
-    if room is None:
+def _command(ref: cluster.Ref) -> str | None:
+    """None for a pod that nobody makes again: then its manifest must say it."""
+    if ref.kind == "Pod":
         return None
-    worst = sorted(room.stranded.items(), key=lambda each: (-each[1], each[0]))[:_MOST_STRANDED]
-    causes = sorted(room.free_by_cause.items(), key=lambda each: -each[1])
-    free = room.gpus - room.allocated_gpus
-    return RoomLeft(
-        as_of=answers.instant(packed.planned_at), free=round(free, 3),
-        stranded=None if room.fragmented is None else round(room.fragmented * free, 3),
-        causes=tuple(
-            StrandedCause(cause=str(cause), gpus=round(count, 2), words=CAUSES[str(cause)])
-            for cause, count in causes if round(count, 2)
-        ),
-        nodes=tuple(StrandedNode(node=node, gpus=round(count, 2)) for node, count in worst if round(count, 2)),
-    )
+    return f"kubectl annotate {kinds.typed(ref)} -n {ref.namespace} {names.SHARING}=disabled"
 
 
-def _plan_changes(changes: tuple[LayoutChange, ...]) -> Iterator[NodePlan]:
-    for each in changes:
-        step = next((step.name for step in each.steps if step.state in ("now", "failed")), each.phase)
-        yield NodePlan(node=each.node, what="newLayout", words="new layout", because=step.lower())
+def is_of_interest(said: ShareTold) -> bool:
+    """Where nobody shares anything, and nothing was asked for, there is nothing to say."""
+    return said.changed is not None or said.reason != ShareReason.NoPolicy or said.taken_back is not None
 
 
-def _plan_emptying(packed: ConsolidationCycle | None, changing: set[str]) -> Iterator[NodePlan]:
-    """Of a node that gets another layout that is said, and nothing else."""
-    found = packed.plan if packed else None
-    chosen, staying = (found.chosen, found.staying) if found else (None, ())
-    if chosen is not None and chosen.node not in changing:
-        onto = sorted({node for _, node in chosen.moves})
-        more = f" and {units.many(len(onto) - 2, 'other')}" if len(onto) > 2 else ""
-        because = f"{units.many(len(chosen.moves), 'pod')} would fit on {', '.join(onto[:2])}{more}"
-        yield NodePlan(node=chosen.node, what="canBeEmptied", words="can be emptied", because=because)
-    for each in staying:
-        if each.node not in changing and str(each.reason) in _STAYS:
-            yield NodePlan(node=each.node, what="stays", words="stays", because=each.because)
+def list_lines(said: ShareTold, now: Instant) -> Iterator[tuple[str, str]]:
+    """For a page: what each line is about, and a sentence."""
+    if said.changed is not None:
+        yield "shares", _say_change(said, said.changed, now)
+    if said.taken_back is not None:
+        yield "taken back", _say_back_off(said.taken_back)
+    yield "class", f"{said.work_class}: {_SOURCES[ClassSource(said.class_source)]}"
+    yield "next pods", _say_next(said)
+    if said.unprotected is not None:
+        yield "beware", said.unprotected
+    if said.opt_out is not None and (said.changed is not None or said.next != "whole"):
+        yield "opt out", f"{said.opt_out} on it, its pods or its namespace; whole GPUs from its next pods on"
+    if said.opt_out_command is not None and (said.changed is not None or said.next != "whole"):
+        yield "so", said.opt_out_command
+
+
+def _say_change(said: ShareTold, change: ShareChange, now: Instant) -> str:
+    has = f"asks for {change.resource}" if change.resource else "keeps to nodes that share GPUs"
+    by = f"GPUSharingPolicy {change.policy}" if change.policy else "an annotation of its own"
+    at = units.read_instant(change.at)
+    since = f", {units.humane(now - at)} ago ({change.at})" if at is not None else ""
+    many = "" if said.pods == 1 else f"; so do {said.shared_pods} of its {said.pods} pods"
+    whole = "a whole GPU" if change.was == "1" else f"{change.was} GPUs"
+    return f"{said.pod} asked for {whole} and {has} instead, by {change.strategy} and {by}{since}{many}"
+
+
+def _say_back_off(back: ShareTakenBack) -> str:
+    until = f"until {back.until}" if back.until else f"until somebody removes {names.BACKOFF_UNTIL}"
+    why = f": {back.because}" if back.because else ""
+    times = f"; that was the {back.times}. time" if back.times > 1 else ""
+    return f"whole GPUs {until}, because sharing hurt it{why}{times}"
+
+
+def _say_next(said: ShareTold) -> str:
+    match said.next:
+        case "part":
+            gets = f"would ask for {said.resource}"
+        case "audited":
+            gets = f"keep whole GPUs, and would ask for {said.resource} if it were in force"
+        case "whole":
+            gets = "keep whole GPUs"
+    return f"{gets} ({said.reason}): {said.because}"
+
+
+def choose_pod(pods: Sequence[cluster.Pod]) -> cluster.Pod | None:
+    """The one that tells most: one that we changed before others, the newest of them; None: it has none."""
+    living = [pod for pod in pods if not pod.has_ended]
+    return max(living, key=lambda pod: (pod.annotations.get(names.OPTIMIZED) == "true", pod.created_at), default=None)

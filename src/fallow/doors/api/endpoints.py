@@ -12,7 +12,7 @@ from fallow import __version__, names, verbs
 from fallow.account import audit, digest, held_idle, node_hours, savings
 from fallow.clients import errors
 from fallow.doors import answers
-from fallow.doors.answers import explaining, field, nodes, overview, past, policies, seed, sharing, standing, suspects
+from fallow.doors.answers import explaining, field, layouts, nodes, overview, past, policies, seed, standing, suspects
 from fallow.doors.answers import rows as telling
 from fallow.doors.answers import status as statuses
 from fallow.doors.api import cost, workloads
@@ -171,13 +171,13 @@ async def show_nodes(ask: ReadAsk) -> nodes.NodesPage:
     return nodes.NodesPage(revision=edition.revision, sources=sources, nodes=shown)
 
 
-async def show_sharing(ask: ReadAsk) -> sharing.SharingPage:
+async def show_sharing(ask: ReadAsk) -> layouts.SharingPage:
     """As the stories last found it; where one is not told there is nothing to tell."""
     story = ask.editions.story
     shared, rules, packed = (
         story.latest(name) if name in story.names else None for name in (SHARING, SHARE_POLICIES, CONSOLIDATION)
     )
-    return sharing.show(
+    return layouts.show(
         shared if isinstance(shared, SharingCycle) else None, rules if isinstance(rules, PoliciesCycle) else None,
         packed if isinstance(packed, ConsolidationCycle) else None,
     )
@@ -390,7 +390,7 @@ ENDPOINTS: Final = (
     Endpoint(path="/api/v1/nodes", summary="Nodes, and how well they are measured", returns=nodes.NodesPage,
              answer=show_nodes),
     Endpoint(path="/api/v1/sharing", summary="How GPUs are shared, what is stranded, and which nodes change",
-             returns=sharing.SharingPage, answer=show_sharing, is_leaders=True, is_timed=True),
+             returns=layouts.SharingPage, answer=show_sharing, is_leaders=True, is_timed=True),
     Endpoint(
         path="/api/v1/workloads", summary="Workloads that hold GPUs or rest", returns=telling.WorkloadsPage,
         answer=workloads.list_workloads, parameters=(

@@ -69,7 +69,7 @@ async def opened(kubeconfig: Path, clock: Callable[[], Instant]) -> AsyncIterato
         places, policies, nodes = budgets.watch_namespaces(api), observed.watch_policies(api), \
             observed.watch_part_nodes(api)
         used, owners = observed.watch_owner_use(api, _NAMESPACE), budgets.TopOwners(api)
-        eyes = serve.make_share_eyes(policies, nodes, places, owners, used, clock)
+        eyes = serve.make_share_eyes(policies, nodes, places, owners, used, None, clock)
         judge = sharing.ShareJudge(eyes, _make_terms(), clock)
         following = [asyncio.create_task(each.run()) for each in (places, policies, nodes, used)]
         try:

@@ -18,8 +18,8 @@ import click
 import msgspec
 
 from fallow.decide import packing
+from fallow.doors.answers import layouts
 from fallow.doors.answers import packing as answers
-from fallow.doors.answers import sharing
 from fallow.doors.cli import main, pack_policies, pack_scenes, pasts, plot, show
 from fallow.model import cluster
 from fallow.model.units import Instant
@@ -245,7 +245,7 @@ def _tell_standing(data: Mapping[str, Any]) -> None:
         ("fragmented", unknown if useless is None else f"{say(useless)} % of what is free is {_USELESS}"),
         ("bound", bound if data["boundPercent"] is not None else f"not known: {data['boundUnknown']}"),
     ]))
-    if causes := [[say(free), sharing.CAUSES[cause]] for cause, free in data["freeGpusByCause"].items() if free]:
+    if causes := [[say(free), layouts.CAUSES[cause]] for cause, free in data["freeGpusByCause"].items() if free]:
         click.echo()
         show.table(["FREE GPUS", "WHY"], causes)
     if data["waiting"]:

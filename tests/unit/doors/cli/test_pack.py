@@ -20,7 +20,7 @@ from tests.unit.observe.cluster import pretend
 from fallow import names
 from fallow.decide import packing
 from fallow.decide.packing import fragments
-from fallow.doors.answers import sharing
+from fallow.doors.answers import layouts
 from fallow.doors.cli import main, pack
 from fallow.model.policies import nodeconfig_crd, sharing_crd
 from fallow.model.policies.sharing import SharingMode, Strategy
@@ -413,7 +413,7 @@ DOCUMENT = ROOT / "docs" / "packing.md"
 
 
 def test_every_cause_is_explained() -> None:
-    assert set(sharing.CAUSES) == {str(cause) for cause in fragments.Cause}
+    assert set(layouts.CAUSES) == {str(cause) for cause in fragments.Cause}
 
 
 def test_the_document_names_what_there_is() -> None:

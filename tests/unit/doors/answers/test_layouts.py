@@ -8,7 +8,7 @@ import pytest
 
 from fallow import names
 from fallow.decide.packing import ClusterRoom, ConsolidationPlan, consolidate, fragments
-from fallow.doors.answers import sharing
+from fallow.doors.answers import layouts
 from fallow.model.partition import NodeLayout, NodeTurn, RepartitionReason, RepartitionRecord, RepartitionStep
 from fallow.model.policies.sharing import SharingMode, SharingPolicy, Strategy
 from fallow.model.sharing import PolicyCounts, PolicyStanding
@@ -34,8 +34,8 @@ def turn(step: RepartitionStep, *, has_record: bool = True, **more: Any) -> Node
 
 def show(
     *, turns: tuple[NodeTurn, ...] = (), policies: PoliciesCycle | None = None, packed: ConsolidationCycle | None = None
-) -> sharing.SharingPage:
-    return sharing.show(SharingCycle(turns=turns), policies, packed)
+) -> layouts.SharingPage:
+    return layouts.show(SharingCycle(turns=turns), policies, packed)
 
 
 @pytest.mark.parametrize(("step", "done", "ahead"), [
@@ -103,9 +103,9 @@ def test_what_nobody_knows_is_not_zero() -> None:
     told = show(packed=ConsolidationCycle(room=room)).room
     assert told is not None
     assert told.stranded is None
-    blind = sharing.show(None, PoliciesCycle(failure="no rights"), ConsolidationCycle(failure="pods are not seen"))
+    blind = layouts.show(None, PoliciesCycle(failure="no rights"), ConsolidationCycle(failure="pods are not seen"))
     assert (blind.room, blind.unknown) == (None, ("no rights", "pods are not seen"))
-    assert sharing.show(None, None, None).room is None
+    assert layouts.show(None, None, None).room is None
 
 
 def test_a_node_that_could_be_emptied_says_where_its_pods_would_go_and_others_why_they_stay() -> None:
