@@ -76,3 +76,38 @@ async def test_sharing_that_cannot_be_asked_for_leaves_the_nodes_as_they_are(vis
         await expect(page.get_by_role("alert")).to_contain_text("GET /api/v1/sharing: 503")
         await expect(page.locator("table.nt tbody").first).to_be_visible()
         tab.complaints.clear()  # the browser itself notes the 503
+
+
+SHARES = {
+    "pod": "nb-0", "pods": 1, "sharedPods": 1, "workClass": "notebook", "classSource": "label", "takenBack": None,
+    "changed": {"was": "1", "resource": "nvidia.com/gpu.shared", "strategy": "timeslicing", "policy": "notebooks",
+                "at": "2026-11-17T08:00:00Z"},
+    "next": "part", "reason": "Shared", "because": "notebook by timeslicing, as policy notebooks asks",
+    "resource": "nvidia.com/gpu.shared", "unprotected": "time-slicing keeps nothing apart",
+    "optOut": "gpuautoscaler.io/sharing: disabled", "optOutCommand": "kubectl annotate x",
+}
+BACK = {"until": "2099-11-18T08:00:00Z", "because": "its share of a GPU was 98 % busy for 30 minutes",
+        "policy": "services", "times": 1}
+
+
+@pytest.mark.parametrize("size", [browsing.WIDE, browsing.PHONE], ids=["wide", "phone"])
+async def test_a_workload_that_shares_says_by_whose_rule_what_it_risks_and_how_to_leave(
+    visit: Opening, demo: playing.Demo, size: tuple[int, int]
+) -> None:
+    row = demo.rows("all")[0]
+    address = f"{row['namespace']}/{row['kind']}/{row['name']}"
+    async with visit(size=size) as tab:
+        await amend(tab.page, f"/api/v1/workloads/{address}/explain", with_(sharing=SHARES))
+        page = await tab.go(f"/w/{address}")
+        told = page.locator(".shares")
+        await expect(told).to_contain_text("1 of 1 pod on a part of a GPU")
+        await expect(told).to_contain_text("by timeslicing, policy notebooks")
+        await expect(told).to_contain_text("Beware: time-slicing keeps nothing apart.")
+        await expect(told).to_contain_text("gpuautoscaler.io/sharing: disabled")
+        assert await tab.beyond() <= 0
+        hurt = {**SHARES, "changed": None, "takenBack": BACK, "next": "whole", "reason": "BackedOff", "resource": None}
+        await page.unroute_all()
+        await amend(page, f"/api/v1/workloads/{address}/explain", with_(sharing=hurt))
+        page = await tab.go(f"/w/{address}")
+        await expect(told).to_contain_text("Taken back: sharing hurt it")
+        await expect(told).to_contain_text("Its next pods get whole GPUs")
