@@ -79,6 +79,54 @@ def test_who_came_and_went_between_two_looks_is_booked_to_the_second_and_late_ne
     assert set(scene.paper.seconds("n#0").values()) == {WHOLE}
 
 
+@pytest.mark.parametrize("late", [0, 1, 60], ids=["the-same-second", "a-second", "a-look"])
+def test_who_is_bound_after_the_clock_of_a_look_was_read_is_booked_from_then_on_by_the_next(late):
+    """The clock is read before the pods; nothing else need change until the next look."""
+    scene = Scene()
+    scene.node("n", 1)
+    scene.world.pod("a", node="n", bound_at=DAY0 + late + 0.5)
+    same = tuple(scene.world.pods)
+    for at in (0, 60, 120):
+        scene.look(DAY0 + at, same)
+    assert (scene.paper.hours(pod="a") * 3600, scene.paper.hours() * 3600) == (120 - late, 120)
+    assert scene.books.odd == []
+
+
+@pytest.mark.parametrize("restarts", [False, True], ids=["", "restarted"])
+def test_who_ends_after_the_clock_of_a_look_was_read_ends_there_and_whoever_follows_begins_there(restarts):
+    scene = Scene()
+    scene.node("n", 1)
+    scene.world.pod("a", node="n", bound_at=float(DAY0))
+    (first,) = scene.world.pods
+    scene.look(DAY0)
+    gone = Departure(first, DAY0 + 61.7, DAY0 + 61.8)
+    brief = msgspec.structs.replace(first, name="b", uid="b", bound_at=DAY0 + 61.9)
+    second = msgspec.structs.replace(first, name="c", uid="c", bound_at=DAY0 + 63.2)
+    scene.look(DAY0 + 60, [brief], [gone])
+    scene.look(DAY0 + 61, [brief])
+    if restarts:
+        scene.restart()
+    scene.look(DAY0 + 120, [second], [Departure(brief, DAY0 + 62.4, DAY0 + 62.5)])
+    assert [scene.paper.hours(pod=name) * 3600 for name in "abc"] == [61, 1, 120 - 63]
+    assert scene.paper.seconds("n#0") == dict.fromkeys(range(DAY0, DAY0 + 120), WHOLE)
+    assert scene.books.odd == []
+
+
+def test_a_date_of_a_wrong_clock_is_believed_for_one_look():
+    """Else whoever is bound tomorrow, by the clock of his node, would be free until then."""
+    scene = Scene()
+    scene.node("n", 2)
+    scene.world.pod("a", node="n", bound_at=float(DAY0 + 86_400))
+    scene.world.pod("b", node="n", bound_at=float(DAY0))
+    staying, leaving = scene.world.pods
+    scene.look(DAY0)
+    scene.look(DAY0 + 60, [staying], [Departure(leaving, DAY0 + 9999.0)])
+    scene.look(DAY0 + 120, [staying])
+    scene.look(DAY0 + 180, [staying])
+    assert [scene.paper.hours(pod=name) * 3600 for name in "ab"] == [120, 120]
+    assert scene.paper.hours() * 3600 == 2 * 180
+
+
 def test_a_pod_of_which_nobody_heard_the_end_ends_where_it_was_seen_last():
     scene = Scene()
     scene.node("n", 1)
