@@ -132,7 +132,8 @@ class Scene:
         self.bills[name] = bill(nano)
 
     def look(
-        self, now: Second, pods: Sequence[cluster.Pod] | None = None, departures: Any = (), rows: Any = None, **more: Any
+        self, now: Second, pods: Sequence[cluster.Pod] | None = None, departures: Any = (), rows: Any = None,
+        **more: Any,
     ) -> Batch:
         found = tuple(pods if pods is not None else self.world.pods)
         # A workload's pods are places in the list that it is seen with.
