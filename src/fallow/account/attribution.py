@@ -120,8 +120,10 @@ class GpuAttribution:
         self._sees_all, self._register = look.sees_all, look.nodes
         self._was_ahead, self._ahead = self._ahead, set()
         now = self.book.begin_look(math.floor(look.at))
+        passed = self._see_departures(look, before, now)  # first: a node that is gone ends whoever is there still
         changed = self._see_nodes(look.nodes, before, now)
-        self._see_departures(look, before, now)
+        for pod, end in passed:
+            self._pass_by(pod, look, now, end)
         changed |= self._see_pods(look, before, now)
         for known in self._nodes.values():
             if known.host.strays:
@@ -232,19 +234,19 @@ class GpuAttribution:
 
     # ---- pods ----
 
-    def _see_departures(self, look: BookLook, before: Second, now: Second) -> None:
-        """Those too that came and went since the last look."""
-        told, self._left = (*self._left, *look.departures), []
+    def _see_departures(self, look: BookLook, before: Second, now: Second) -> list[tuple[cluster.Pod, Second]]:
+        """Ends those that hold. Out: those that came and went since the last look, with their ends."""
+        told, self._left, passed = (*self._left, *look.departures), [], []
         for one in sorted(told, key=lambda each: each.pod.bound_at or 0.0):
             end = one.ended_at if one.ended_at is not None else one.gone_at
+            at = before if end is None else min(now, math.floor(end))
             if self._is_ahead(one.pod, end, now):
                 self._left.append(one)
-                continue
-            at = before if end is None else min(now, math.floor(end))
-            if one.pod.uid in self._holdings:
+            elif one.pod.uid in self._holdings:
                 self._end(one.pod.uid, at)
             elif end is not None and one.pod.bound_at is not None and one.pod.bound_at < at:
-                self._pass_by(one.pod, look, now, at)
+                passed.append((one.pod, at))
+        return passed
 
     def _is_ahead(self, pod: cluster.Pod, at: Instant | None, now: Second) -> bool:
         """Is it dated after this look, whose clock was read before the pods were? Then the next one books it, as it is

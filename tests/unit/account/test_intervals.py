@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.account.paper import DAY0, Scene, bill, held_rows
 
-from fallow.model.cluster import Departure
+from fallow.model.cluster import Departure, RegisteredGpu
 from fallow.model.cost import WHOLE, SpendState
 from fallow.model.seen import Register, Unseen
 
@@ -251,6 +251,57 @@ def test_a_node_that_is_not_seen_leaves_all_as_it_is_and_one_that_is_gone_ends_i
     scene.look(DAY0 + 180, nodes=Register({}))
     assert scene.paper.hours() * HOUR == 240
     assert not [each for each in scene.paper.rows.values() if each.is_open]
+
+
+def test_a_pod_whose_node_went_with_it_ends_when_it_ended():
+    scene = Scene()
+    scene.node("n", 1)
+    scene.world.pod("a", node="n", bound_at=float(DAY0))
+    scene.look(DAY0)
+    del scene.world.nodes["n"]
+    scene.look(DAY0 + 60, [], [Departure(scene.world.pods[0], DAY0 + 20.0)])
+    scene.look(DAY0 + 120, [])
+    assert (scene.paper.hours(pod="a") * HOUR, scene.paper.hours() * HOUR) == (20, 60)
+
+
+@pytest.mark.parametrize("restarts", [False, True], ids=["runs", "restarts"])
+@pytest.mark.parametrize("together", [0, 1, 3], ids=["at-once", "a-look-together", "three-looks-together"])
+def test_a_node_that_gets_another_name_takes_its_gpus_along_and_nothing_is_booked_twice(together, restarts):
+    scene, boards = Scene(), (RegisteredGpu("GPU-1", 80_000), RegisteredGpu("GPU-2", 80_000))
+    scene.node("old", 2, boards=boards)
+    scene.world.pod("a", node="old", bound_at=float(DAY0))
+    scene.world.pod("b", node="new", bound_at=float(DAY0 + 60))
+    a, b = scene.world.pods
+    scene.look(DAY0, [a])
+    scene.node("new", 2, boards=boards)
+    for at in range(1, 12):
+        if at == 1 + together:
+            del scene.world.nodes["old"]
+        if restarts:
+            scene.restart()
+        there = [a, b] if at <= together else [b]
+        rows = held_rows([(there.index(b), "GPU-2", None, 0.5)]) if at > 5 else None  # by then it is measured
+        scene.look(DAY0 + 60 * at, there, [Departure(a, DAY0 + 60.0 * at)] if at == 1 + together else [], rows=rows)
+    for node, begin, end in (("old", 0, 60 * (1 + together)), ("new", 60, 660)):
+        assert scene.paper.hours(node=node) * HOUR == 2 * (end - begin)
+    for gpu in {each.slice.gpu for each in scene.paper.intervals}:
+        assert set(scene.paper.seconds(gpu).values()) == {WHOLE}
+    assert scene.paper.hours(pod="b") * HOUR == 600
+    assert {each.slice.gpu for each in scene.paper.intervals if each.is_open and each.slice.pod_name} == {"GPU-2"}
+
+
+@pytest.mark.parametrize("is_measured", [False, True], ids=["they-say-so", "it-is-measured-so"])
+def test_two_nodes_that_say_they_have_the_same_gpu_have_one_each(is_measured):
+    """Machines that were cloned. Both are paid for."""
+    scene, boards = Scene(), () if is_measured else (RegisteredGpu("GPU-1", 80_000),)
+    for name, node in (("a", "one"), ("b", "two")):
+        scene.node(node, 1, boards=boards)
+        scene.world.pod(name, node=node, bound_at=float(DAY0))
+    rows = held_rows([(0, "GPU-1", None, 0.5), (1, "GPU-1", None, 0.5)])
+    for at in (0, 60, 120):
+        scene.look(DAY0 + at, rows=rows)
+    assert [scene.paper.hours(pod=name, node=node) * HOUR for name, node in (("a", "one"), ("b", "two"))] == [120, 120]
+    assert scene.books.odd == ["GPU-1 on two is said to be of several pods or nodes, or is one too many"]
 
 
 def test_a_pod_on_a_node_that_nobody_ever_saw_makes_nothing_unallocated():
