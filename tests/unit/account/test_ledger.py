@@ -112,6 +112,18 @@ async def test_any_history_comes_to_what_every_second_of_it_cost(new_place, hist
         assert everything.gpu_micro_seconds == 2 * WHOLE * (history.end - history.begin)  # two GPUs, at every second
 
 
+async def _ask_for_some(books, history, truth) -> None:
+    """What is open ends where another follows, also where that one is not asked for."""
+    for dimension, value_of in (
+        (NAMESPACE, lambda one: one.slice.key.namespace or "__unallocated__"),
+        (POD, lambda one: one.slice.pod_name or "__unallocated__"),
+    ):
+        for value in {value_of(one) for one in truth}:
+            where = (CostFilter(dimension, frozenset({value})),)
+            found = await books.read_intervals(history.begin - DAY, history.end + 1, where)
+            assert found == [one for one in truth if value_of(one) == value]
+
+
 async def _live(place, history, chance: random.Random) -> int:
     epoch, done = 1, 0
     while done < len(history.batches):
@@ -129,7 +141,9 @@ async def _live(place, history, chance: random.Random) -> int:
             async with opened(place, epoch) as books:
                 for batch in history.batches[going_back:done]:  # the same again, from some earlier look on
                     await books.write(batch, epoch)
-                assert await books.read_intervals(history.begin - DAY, history.end + 1) == history.truths[done - 1]
+                truth = history.truths[done - 1]
+                assert await books.read_intervals(history.begin - DAY, history.end + 1) == truth
+                await _ask_for_some(books, history, truth)
     late = [batch for batch in history.batches if not batch.removed]
     chance.shuffle(late)
     async with opened(place, epoch) as books:
