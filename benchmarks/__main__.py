@@ -9,8 +9,9 @@ import subprocess
 import sys
 
 BENCHMARKS = (
-    "help_time", "commands", "listing", "plan", "cycle", "questions", "one_shot", "scrape", "backtest", "exporter",
-    "packing", "departures", "api", "live", "pages", "books", "cost", "ledger", "webhook", "extender", "extender_live",
+    "help_time", "commands", "commands_live", "listing", "plan", "cycle", "questions", "one_shot", "scrape", "backtest",
+    "exporter", "packing", "departures", "api", "live", "pages", "books", "cost", "ledger", "webhook", "extender",
+    "extender_live",
 )
 
 

@@ -230,7 +230,8 @@ FILES: dict[str, Callable[[], str]] = {
     )),
     "deploy/enforcement/10-role.yaml": partial(
         enforcing, "What gpu-pruner needs besides deploy/base/20-reader.yaml so that budgets that are exceeded can "
-        "throttle or block\n# new GPU pods (--cost-enforcement true).",
+        "throttle or block\n# new GPU pods (--cost-enforcement true). Never without deploy/acting/15-bounds.yaml: they "
+        "leave of this the gates of pods, and the caBundle.",
     ),
     "deploy/enforcement/20-webhook-role.yaml": partial(
         webhook, "What the admission webhook of budgets and sharing may: read, and ask whether somebody may override "

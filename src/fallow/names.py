@@ -282,6 +282,8 @@ SHARING_POLICY_KIND: Final = "GPUSharingPolicy"
 SHARING_POLICY_PLURAL: Final = "gpusharingpolicies"
 NODE_CONFIG_KIND: Final = "GPUNodeConfig"
 NODE_CONFIG_PLURAL: Final = "gpunodeconfigs"
+SCALING_POLICY_KIND: Final = "AutoscalingPolicy"
+SCALING_POLICY_PLURAL: Final = "autoscalingpolicies"
 REPARTITION: Final = f"{GROUP}/repartition"  # on a node: the change that runs there (JSON); on its config: a finalizer
 
 # What NVIDIA's MIG manager and device plugin read and write on nodes.

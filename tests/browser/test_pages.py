@@ -27,7 +27,7 @@ def workload_pages(demo: playing.Demo) -> list[str]:
 
 async def test_axe_finds_nothing_serious_on_any_page_in_light_and_dark(visit: Opening, demo: playing.Demo) -> None:
     found: dict[str, list[str]] = {}
-    left = [*PAGES, *workload_pages(demo)]
+    left = [path for path in (*PAGES, *workload_pages(demo)) if path != "/cost"]  # which test_cost.py looks at
 
     async def look() -> None:
         async with visit(for_axe=True) as tab:
@@ -41,7 +41,7 @@ async def test_axe_finds_nothing_serious_on_any_page_in_light_and_dark(visit: Op
                 await page.emulate_media(color_scheme="light")
 
     await asyncio.gather(look(), look())  # two tabs: axe has one core busy
-    assert len(found) >= len(PAGES)
+    assert len(found) >= len(PAGES) - 1
     assert {path: faults for path, faults in found.items() if faults} == {}
 
 

@@ -76,6 +76,24 @@ async def test_no_heartbeat_and_not_known_are_two_sentences(visit: Opening, said
         await expect(page.locator(".beats")).to_contain_text(words)
 
 
+async def test_a_day_is_summed_up_however_much_of_it_is_shown_and_no_bar_is_later_than_now(
+    visit: Opening, demo: playing.Demo
+) -> None:
+    counts = {"told": 41, "paused": 30, "resumed": 20, "broughtBack": 1, "regretted": 1, "kept": 5}
+    async with visit() as tab:
+        await amend(tab.page, "/api/v1/decisions?*", with_(counts=counts, next="1"))
+        page = await tab.go("/activity")
+        await expect(page.locator("h1")).to_contain_text("30\N{NO-BREAK SPACE}pauses today")
+        day = page.locator("table.log .day").first
+        await expect(day).to_contain_text("41 notices, 30 pauses, 21 came back, 5 keeps, 1 regret")
+        await expect(page.locator(".after").first).to_contain_text("of 98 shown. Older")
+        bars = page.locator(".pace svg rect")
+        await expect(bars.first).to_be_visible()
+        ends = await bars.evaluate_all("(all) => all.map((each) => each.getBoundingClientRect().right)")
+        now = await page.locator(".pace .now").evaluate("(line) => line.getBoundingClientRect().right")
+    assert max(ends) <= now + 1
+
+
 async def test_an_address_names_the_policy_that_is_shown(visit: Opening, demo: playing.Demo) -> None:
     name = demo.ask("/api/v1/policies")["items"][-1]["name"]
     async with visit() as tab:

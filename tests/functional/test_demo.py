@@ -141,6 +141,7 @@ def test_our_own_commands_work_on_the_cluster_that_stays_until_sigterm(staying: 
     staying.hear(f"{namespace}/{target.split('/')[1]}: user:", "keeps it until")
     assert "Acknowledged" in staying.type("why", target, "-n", namespace)
     assert "from Prometheus" in staying.type("backtest", "--hours", "168")
+    assert "Together " in staying.type("optimize", "--min-waste-score", "0")
     assert "has confirmed it" in staying.type("freeze", "--for", "10m", "--reason", "a test")
     assert re.search(r"FROZEN +until", staying.type("status"))
     assert "has confirmed it" in staying.type("unfreeze")

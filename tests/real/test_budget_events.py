@@ -7,11 +7,12 @@ import pathlib
 import time
 from typing import Any
 
+import pytest
 import yaml
 
 from fallow import names
 from fallow.model import units
-from fallow.model.policies import attribution_crd, budget_crd
+from fallow.model.policies import attribution_crd, budget_crd, scaling_crd
 from tests import ROOT
 from tests.real import cluster as clusters
 from tests.real import history, product
@@ -38,7 +39,7 @@ class Desk:
         self.cluster, self.stage, self.folder = cluster, product.Stage(cluster, prometheus), folder
 
     async def prepare(self) -> Accountant:
-        await self.cluster.apply_crds(budget_crd.define(), attribution_crd.define())
+        await self.cluster.apply_crds(budget_crd.define(), attribution_crd.define(), scaling_crd.define())
         await self.cluster.make_namespace(self.stage.system)
         made = await self.cluster.gpu_node(f"priced-{self.cluster.namespace}", 1)
         await self.cluster.patch(made, {"metadata": {"annotations": {names.PRICE_PER_HOUR: "7200"}}})
@@ -59,12 +60,18 @@ class Desk:
     def name(self, of: str) -> str:
         return f"{of}-{self.cluster.namespace}"
 
-    async def budget(self, of: str, **budget: Any) -> None:
-        await self.cluster.create({
+    async def budget(self, of: str, mode: str = "block", **budget: Any) -> dict[str, Any]:
+        return await self.cluster.create({
             "apiVersion": VERSION, "kind": "CostBudget", "metadata": {"name": self.name(of)}, "spec": {
                 "scope": {"type": "namespace", "namespaces": [self.cluster.namespace]}, "budget": budget,
-                "enforcement": {"mode": "block", "gracePeriod": "0s"},
+                "enforcement": {"mode": mode, "gracePeriod": "0s"},
             },
+        })
+
+    async def scaling_policy(self) -> dict[str, Any]:
+        spec = {"provider": "custom", "enableSpotInstances": True, "nodePools": [{"name": "a", "capacityType": "spot"}]}
+        return await self.cluster.create({
+            "apiVersion": VERSION, "kind": "AutoscalingPolicy", "metadata": {"name": self.name("nodes")}, "spec": spec,
         })
 
     async def condition(self, of: str, kind: str) -> tuple[str, str]:
@@ -80,6 +87,7 @@ class Desk:
         return [each["reason"] for each in sorted(mine, key=lambda each: int(each["metadata"]["resourceVersion"]))]
 
 
+@pytest.mark.accepts("cost", 17)
 async def test_events_and_currencies_on_a_real_api_server(
     cluster: clusters.Cluster, prometheus: history.PrometheusWorld, folder: pathlib.Path
 ) -> None:
@@ -96,6 +104,7 @@ async def test_events_and_currencies_on_a_real_api_server(
         await override(desk)
         after = ["BudgetExceeded", "BudgetEnforced", "BudgetOverridden", "BudgetLifted"]
         await daemon.until(lambda: told(desk, "euros", after))
+        await throttle_and_lift(desk, daemon)
         assert await desk.reasons("dollars") == []
         assert "no Event" not in daemon.log
     finally:
@@ -104,6 +113,18 @@ async def test_events_and_currencies_on_a_real_api_server(
 
 async def told(desk: Desk, of: str, reasons: list[str]) -> bool:
     return await desk.reasons(of) == reasons
+
+
+async def throttle_and_lift(desk: Desk, daemon: product.Daemon) -> None:
+    """Whoever scales nodes is told of it, and finds what people asked for as they wrote it."""
+    policy = await desk.scaling_policy()
+    made = await desk.budget("slowed", "throttle", amount=1, currency="EUR")
+    await daemon.until(lambda: told(desk, "slowed", ["BudgetExceeded", "BudgetEnforced"]))
+    began = time.monotonic()
+    await desk.cluster.patch(made, {"spec": {"budget": {"amount": 1_000_000_000}}})
+    await daemon.until(lambda: told(desk, "slowed", ["BudgetExceeded", "BudgetEnforced", "BudgetLifted"]))
+    assert time.monotonic() - began < 60
+    assert await desk.cluster.get(VERSION, "AutoscalingPolicy", desk.name("nodes")) == policy
 
 
 async def check_metrics(daemon: product.Daemon, desk: Desk) -> None:

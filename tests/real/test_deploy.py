@@ -410,19 +410,40 @@ def write_overlay(folder, place, component):
     (folder / "kustomization.yaml").write_text("\n".join(lines))
 
 
-@pytest.mark.parametrize("component", BOOKS)
-@pytest.mark.parametrize("place", ["base", "acting"])
-async def test_a_component_switches_the_books_on(cluster, tmp_path, component, place):
-    """The server takes it, every flag is known, and the books have a place that outlives the process."""
-    write_overlay(tmp_path, place, component)
-    things = rendered(str(tmp_path), cluster.namespace)
+async def render_component(cluster, folder, place, component):
+    """The Deployment with it, and its settings; the server takes all of it."""
+    write_overlay(folder, place, component)
+    things = rendered(str(folder), cluster.namespace)
     for thing in things:
         path = await cluster._path_of(await cluster._placed(thing))
         query = {"dryRun": "All", "fieldManager": "test", "fieldValidation": "Strict", "force": "true"}
         await cluster.request("PATCH", path, thing, "application/apply-patch+yaml", **query)
     (deployment,) = (thing for thing in things if thing["kind"] == "Deployment")
     by_name = {thing["metadata"]["name"]: thing for thing in things if thing["kind"] == "ConfigMap"}
-    maps = [by_name[one] for one in ("gpu-pruner", "gpu-pruner-acting") if one in by_name]
+    return deployment, [by_name[one] for one in ("gpu-pruner", "gpu-pruner-acting") if one in by_name]
+
+
+@pytest.mark.parametrize("place", ["base", "acting"])
+async def test_a_component_switches_the_dashboard_on_with_one_key_for_all_replicas(cluster, tmp_path, place):
+    deployment, maps = await render_component(cluster, tmp_path, place, "dashboard")
+    (tmp_path / "key").write_text("k" * 64)
+    container, key = _container(deployment), ("/etc/gpu-pruner/session/key", str(tmp_path / "key"))
+    given = [arg.replace(*key) for arg in expand(container, maps)]
+    read = settings.read_flags(pruner.gpu_pruner.make_context("gpu-pruner", given).params, {})
+    assert (read.serving.auth, read.serving.session_key.reveal()) == ("kube", b"k" * 64)
+    assert (read.loop.dashboard_address, deployment["spec"]["replicas"]) == (("0.0.0.0", 8080), 2)
+    [mount] = container["volumeMounts"]
+    [volume] = deployment["spec"]["template"]["spec"]["volumes"]
+    assert (mount["mountPath"], mount["name"]) == ("/etc/gpu-pruner/session", volume["name"])
+    assert volume["secret"]["secretName"] == "gpu-pruner-session-key"
+    assert "optional" not in volume["secret"]  # a key of its own in each would be worse than waiting for it
+
+
+@pytest.mark.parametrize("component", BOOKS)
+@pytest.mark.parametrize("place", ["base", "acting"])
+async def test_a_component_switches_the_books_on(cluster, tmp_path, component, place):
+    """The server takes it, every flag is known, and the books have a place that outlives the process."""
+    deployment, maps = await render_component(cluster, tmp_path, place, component)
     (tmp_path / "dsn").write_text("postgresql://somewhere")
     dsn = ("/etc/fallow/cost/dsn", str(tmp_path / "dsn"))
     given = [arg.replace(*dsn) for arg in expand(_container(deployment), maps)]

@@ -53,13 +53,40 @@ async def _refuse_what_is_not_there(stage: Scene) -> None:
     nowhere = await stage.type("fallow", "status", "-n", "no-such-place", code=1)
     assert "there is no namespace no-such-place" in nowhere.err
     other = await stage.type("fallow", "idle", "-n", stage.namespace, "-m", "NVIDIA A10G", code=1)
-    assert "there are: " in other.err
+    assert "model matches NVIDIA A10G as a whole (-m '.*NVIDIA A10G.*' matches a part); there are: " in other.err
     assert "NVIDIA H100 80GB HBM3" in other.err
     same = await look(stage, "idle", "-n", stage.namespace, "-m", "NVIDIA H100.*")
     assert {row["name"] for row in same} == {"quiet", "half"}
     priced = await stage.type("fallow", "status", "-n", stage.namespace, "--price", "H100-80GB-HBM3=2.00")
     assert "idle GPUs cost $6.00 an hour" in priced.out
     assert "is not known" in (await stage.type("fallow", "status", "-n", stage.namespace)).out
+
+
+async def test_who_may_see_one_namespace_hears_how_to_look_at_it_and_then_can(stage: Scene) -> None:
+    await stage.deployment("quiet")
+    await stage.begin()
+    rbac, subject = "rbac.authorization.k8s.io", f"ana-{stage.namespace}"
+    nodes = [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch"]}]
+    ana = await stage.cluster.user(subject, nodes)
+    rules = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list", "watch"]}]
+    metadata = {"name": "ana", "namespace": stage.namespace}
+    await stage.cluster.apply({"apiVersion": f"{rbac}/v1", "kind": "Role", "metadata": metadata, "rules": rules})
+    await stage.cluster.apply({
+        "apiVersion": f"{rbac}/v1", "kind": "RoleBinding", "metadata": metadata,
+        "subjects": [{"kind": "User", "name": subject, "apiGroup": rbac}],
+        "roleRef": {"apiGroup": rbac, "kind": "Role", "name": "ana"},
+    })
+    for words in ("status", "idle", "why Deployment/quiet"):
+        typed = ("fallow", *words.split(), "-n", stage.namespace)
+        refused = (await stage.type(*typed, code=1, kubeconfig=ana)).err.splitlines()[-1]
+        assert refused.startswith("Error: pods is forbidden: "), refused
+        assert "What helps: who may read single namespaces only names them (--watch-namespaces " in refused
+        await stage.type(*typed, "--watch-namespaces", stage.namespace, kubeconfig=ana)
+    kept = (await stage.type("fallow", "ack", "deploy/quiet", "-n", stage.namespace, code=1, kubeconfig=ana)).err
+    assert 'cannot patch resource "deployments"' in kept
+    assert "What helps: ask whoever runs the cluster for that right" in kept
+    seen = await stage.type("fallow", "idle", "--watch-namespaces", stage.namespace, "-o", "json", kubeconfig=ana)
+    assert [(row["name"], row["verdict"]) for row in json.loads(seen.out)] == [("quiet", "idle")]
 
 
 async def test_the_first_line_says_whose_rules_these_are(stage: Scene) -> None:

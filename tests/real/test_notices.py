@@ -72,8 +72,13 @@ async def test_a_policys_webhook_is_signed_by_a_key_from_a_secret(stage: Scene) 
     [asked] = inbox.asked
     signed = hmac.new(b"k3y", f"{asked.headers['X-Fallow-Timestamp']}.".encode() + asked.body, hashlib.sha256)
     assert asked.headers["X-Fallow-Signature"] == f"sha256={signed.hexdigest()}"
-    [told] = json.loads(asked.body)["workloads"]
-    assert (told["workload"]["name"], told["verdict"]) == ("llm", "idle")
+    told, why = json.loads(asked.body), await stage.explain("Deployment/llm")
+    assert (told["type"], told["workload"], told["verdict"]) == ("notice", why["workload"], "idle")
+    assert told["owner"] == why["owner"]
+    assert [(gpu["uuid"], gpu["pod"], gpu["verdict"]) for gpu in told["gpus"]] == [
+        (gpu["uuid"], gpu["pod"], gpu["verdict"]) for gpu in why["gpus"]
+    ]
+    assert [body["spec"] for body in told["patch"].values()] == [{"replicas": 0}]
     assert names.PENDING_SINCE in await marks(stage)
 
 

@@ -91,6 +91,20 @@ async def test_on_a_real_trace_every_pod_is_listed_and_none_gets_less_than_it_us
     assert page.savings_per_month > 0
 
 
+async def test_two_instances_of_one_board_in_one_pod_are_both_counted(prometheus: history.PrometheusWorld) -> None:
+    """The exporter names them by the board's UUID, each with a number of its own."""
+    for number, used in ((1, 2000.0), (2, 4000.0)):
+        prometheus.dcgm_gpu(
+            "gpu-1", 0, pod="cut", namespace="ml", gr_engine=0.1, gpu_util=None, power=None, memory_used=used,
+            more={FREE: 10_000 - used}, mig=(number, "1g.10gb"),
+        )
+    await prometheus.start()
+    words = owning.UseWords(exporters="gpu-operator|monitoring")
+    async with client.Prometheus(prometheus.url, login=auth.Login(method="none")) as asked:
+        use = (await share_use.read(asked, ["cut"], words, time.time(), 600.0))["ml", "cut"]
+    assert (use.total, use.peak, use.memory) == (10_000.0, 4000.0, pytest.approx(0.3))
+
+
 @pytest.mark.accepts("packing", 23)
 async def test_as_it_is_typed_on_a_real_control_plane(
     cluster: clusters.Cluster, prometheus: history.PrometheusWorld

@@ -461,6 +461,31 @@ async def test_the_immunity_of_the_last_resume_outlives_a_keda_pause_that_failed
     assert {name: value for name, value in said.items() if name.startswith(names.GROUP)} == resumed
 
 
+@pytest.mark.accepts("idle", 62)
+async def test_the_immunity_outlives_a_keda_pause_that_was_rehearsed_and_refused_at_its_second_write(
+    cluster: Cluster
+) -> None:
+    target, scaler = await pair(cluster)
+    resumed = {names.RESUMED_AT: "2026-11-14T22:00:00Z", names.RESUMED_BY: "ada", names.IDLE_SINCE: "x"}
+    await cluster.patch(target, {"metadata": {"annotations": resumed}})
+    between: list[Object] = []
+
+    async def refuse(exchange: faults.Exchange) -> web.StreamResponse:
+        if exchange.request.method != "PATCH" or "/scaledobjects/" not in exchange.text or "dryRun" in exchange.text:
+            return await exchange.forward()
+        between.append(marks_of(await cluster.refresh(target)))
+        return web.json_response({"kind": "Status", "code": 403, "message": "not any more"}, status=403)
+
+    async with through_proxy(cluster, refuse) as hands:
+        outcome = await test_hands.carry_seen(hands, lambda: test_hands.with_scaler(cluster, target, scaler))
+    assert (outcome.status, outcome.detail) == (Status.failed, "403 not any more")
+    assert between, "the second write was never tried"
+    assert all(names.RESUMED_AT not in each and names.ORIGINAL_STATE in each for each in between)
+    back = await cluster.refresh(target)
+    assert {name: value for name, value in marks_of(back).items() if name.startswith(names.GROUP)} == resumed
+    assert back["spec"]["replicas"] == 3
+
+
 @pytest.mark.accepts("idle", 40, 62)
 async def test_a_keda_pause_that_lands_after_its_error_has_its_record(cluster: Cluster) -> None:
     target, scaler = await pair(cluster)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import email.utils
 import time
 from collections.abc import AsyncIterator, Callable
@@ -286,6 +287,29 @@ async def test_autoscalers_that_may_not_be_read_leave_it_alone(scene: Scene, gro
     assert await replicas(scene) == 1
 
 
+@pytest.mark.parametrize(("kind", "workload", "detail"), [
+    ("ScaledObject", "llm", "Unseen"), ("Workload", "train", "KueueWorkloadUnclear"),
+])
+async def test_managers_that_are_served_in_a_version_we_cannot_read_are_not_taken_for_none(
+    start_control_plane: Any, prometheus: history.PrometheusWorld, kind: str, workload: str, detail: str
+) -> None:
+    """As after an upgrade of theirs that drops the versions we know."""
+    cluster = await start_control_plane(clusters.world.PLAIN)
+    scene = await Scene(cluster, prometheus).prepare()
+    definition = copy.deepcopy(crds.KINDS[kind])
+    definition["spec"]["versions"] = [{**definition["spec"]["versions"][-1], "name": "v9"}]
+    await cluster.apply_crds(definition)
+    await scene.deployment()
+    await scene.quiet(clusters.job("train"))
+    await scene.begin()
+    async with looping(scene, run_mode="dry-run") as story:
+        found = (await findings(story))[workload]
+        cycle = await tick(story)
+    assert (found.verdict, found.skip_label) == (decision.Verdict.idle, f"ReportOnly:{detail}")
+    assert cycle.snapshot is not None
+    assert any("v9" in one.because for one in cycle.snapshot.missing)
+
+
 @pytest.mark.accepts("idle", 54)
 @pytest.mark.parametrize("kind", ["ScaledObject", "Workload"])
 async def test_when_another_manager_is_uninstalled_plain_workloads_are_judged_as_before(
@@ -310,10 +334,11 @@ async def test_when_another_manager_is_uninstalled_plain_workloads_are_judged_as
             return True
 
         await cluster.wait_until(is_uninstalled)
-        for _ in range(2):  # the cycle that notices, and the one after
+        for _ in range(8):  # beyond the moment at which the server ends its watch, and no list succeeds any more
             found = await findings(story)
-        assert {name: one.verdict for name, one in found.items()} == before
-        assert not [one.skip_label for one in found.values() if one.skip_label and "ReportOnly" in one.skip_label]
+            assert {name: one.verdict for name, one in found.items()} == before
+            assert not [one.skip_label for one in found.values() if one.skip_label and "ReportOnly" in one.skip_label]
+            await asyncio.sleep(1.5)
 
 
 # ---- clocks ----
@@ -346,6 +371,23 @@ async def test_our_clock_apart_from_that_of_prometheus_decides_nothing(scene: Sc
         proxy.fault = shifted
         cycle = await tick(story)
     assert (cycle.plan, "the clock of Prometheus says" in cycle.failure) == (None, True), cycle.failure
+
+
+@pytest.mark.accepts("idle", 53)
+async def test_a_prometheus_that_does_not_tell_its_clock_decides_nothing(scene: Scene) -> None:
+    """Were it ten minutes ahead, what it dates with our now would be ten minutes old, and look fresh."""
+    await scene.deployment()
+    await scene.begin()
+
+    async def undated(exchange: faults.Exchange) -> faults.web.StreamResponse:
+        """As out of somebody's cache, whose date is that of another answer."""
+        return faults.web.json_response(await exchange.fetch(), headers={"Age": "1"})
+
+    proxy = faults.FaultyProxy(scene.prometheus.url)
+    proxy.fault = undated
+    async with proxy, looping(scene, prometheus_url=proxy.url, run_mode="dry-run") as story:
+        cycle = await tick(story)
+    assert (cycle.plan, "the clock of Prometheus is not told" in cycle.failure) == (None, True), cycle.failure
 
 
 # ---- the second look ----

@@ -9,6 +9,7 @@ import sys
 
 import click
 import pytest
+import yaml
 from docs import pins
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -173,6 +174,35 @@ def test_the_security_page_says_what_binds_each():
     said = "{} workloads a cycle, {} a namespace, {} % of the GPUs an hour"
     assert said.format(*(defaults[brake] for brake in brakes)) in text
     assert "WEB_CONFIG_FILE" in {each.name for each in variables.VARIABLES}
+
+
+@pytest.mark.parametrize("place", ["enforcement", "sharing", "consolidation"])
+def test_whoever_gives_the_account_more_rights_is_told_to_bind_them(place):
+    """Patching pods or nodes is worth the cluster, and the bounds are part of the acting overlay only."""
+    rights = list(yaml.safe_load_all((ROOT / "deploy" / place / "10-role.yaml").read_text()))
+    patched = {each for one in rights for rule in one.get("rules", ()) if "patch" in rule["verbs"]
+               for each in rule["resources"]}
+    assert patched & {"pods", "nodes"}
+    assert "deploy/acting/15-bounds.yaml" in (ROOT / "deploy" / place / "10-role.yaml").read_text()
+    told = (ROOT / "deploy" / place / "kustomization.yaml").read_text()
+    assert "15-bounds.yaml" in told or "besides deploy/acting:" in told
+
+
+def test_budgets_are_switched_on_behind_the_bounds():
+    text = (ROOT / "docs" / "operators" / "budgets.md").read_text()
+    bounds, rights = (text.index(f"kubectl apply {what}") for what in ("-f deploy/acting/15-bounds.yaml",
+                                                                      "-k deploy/enforcement"))
+    assert bounds < rights
+
+
+@pytest.mark.parametrize("place", ["enforcement/20-webhook-role.yaml", "extender/role/10-role.yaml"])
+def test_who_only_answers_the_api_server_or_a_scheduler_can_change_nothing(place):
+    found = list(yaml.safe_load_all((ROOT / "deploy" / place).read_text()))
+    rules = [rule for one in found for rule in one.get("rules", ())]
+    assert rules
+    asks = {"subjectaccessreviews"}  # a question, by the verb of a change
+    changing = [rule for rule in rules if set(rule["verbs"]) - {"get", "list", "watch"}]
+    assert all((rule["resources"], rule["verbs"]) == ([*asks], ["create"]) for rule in changing)
 
 
 def test_the_bounds_know_every_kind():

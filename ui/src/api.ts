@@ -354,9 +354,11 @@ export type Decided = {
   policy: string | null;
   code: string | null;
 };
+/** `counts`: how many of each type there are in the time that was asked for, shown or not. */
 export type Decisions = {
   items: Decided[];
   next: string | null;
+  counts: Record<string, number>;
   revision: number;
 };
 /** `source`: where hours held idle and given back are from. `books`: the ledger, idle from when the silence began; `audit`: no books are kept, and idle counts from the verdict on, at list prices. */

@@ -78,8 +78,9 @@ def find_restricting(known: Iterable[CostBudget], mode: EnforcementMode, now: In
 
 
 def _is_fresh(of: CostBudget, now: Instant) -> bool:
+    """One from the future would be of now for as long."""
     updated = of.standing.last_updated
-    return updated is not None and now - updated <= STALE_AFTER
+    return updated is not None and abs(now - updated) <= STALE_AFTER
 
 
 def _is_overridden(of: CostBudget, now: Instant) -> bool:

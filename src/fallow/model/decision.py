@@ -206,6 +206,16 @@ class Findings(msgspec.Struct):
 # ---- decisions: what we mean to do ---------------------------------------------------------------------------------
 
 
+class Proof(msgspec.Struct, frozen=True):
+    """What a workload was judged by: GPU by GPU, and the pods that hold them."""
+
+    gpus: tuple[GpuFinding, ...] = ()
+    pods: tuple[cluster.Pod, ...] = ()
+
+
+UNPROVEN: Final = Proof()  # nobody asked
+
+
 class Warn(msgspec.Struct, frozen=True):
     """Tell the owner; on delivery, and only then, write the idle episode on the object."""
 
@@ -214,6 +224,7 @@ class Warn(msgspec.Struct, frozen=True):
     idle_since: Instant
     pauses_at: Instant | None  # when the grace ends; None: notice only
     channels: tuple[idle.Channel, ...]
+    proof: Proof = UNPROVEN  # where one of the channels is for programs, which want it
 
 
 REASON_CHARACTERS: Final = 200  # of paused-reason, at most

@@ -104,10 +104,8 @@ def _see_use(item: UseItem) -> UseTable:
 
 
 def find_use(seen: Input[tuple[UseTable, ...]], uid: str, now: Instant) -> Input[OwnerUse]:
-    """Of an owner, by its uid."""
-    if not isinstance(seen, Known):
-        return seen if isinstance(seen, Unseen) else Unseen("nobody tells what owners used")
-    return seen.value[0].find(uid, now)
+    """Of an owner, by its uid. Where no daemon tells it, nobody measures it: that is absent."""
+    return seen.value[0].find(uid, now) if isinstance(seen, Known) else seen
 
 
 # ---- nodes -----------------------------------------------------------------------------------------------------------

@@ -242,7 +242,7 @@ def _write_ages(metrics: telemetry.Telemetry, seen: mirror.Mirror) -> None:
 async def look(options: settings.Settings, tell: Tell | None = None) -> Sighting:
     """One cycle up to the plan. The Lease is only read: a freeze is part of the truth. `tell`: for a person who waits,
     why it takes long."""
-    with helping.say_what_to_do():
+    with helping.say_what_to_do(helping.OF_A_LOOK):
         return await _look(options, tell)
 
 

@@ -1,6 +1,6 @@
 """One look at what workloads hold and use, for advice: the cluster, its running pods, Prometheus.
 
-In: settings, how far to look back. Out: a line for each workload that holds GPUs. Nothing is written anywhere.
+In: settings, how far to look back. Out: who holds GPUs, and then a line for each of them. Nothing is written anywhere.
 """
 
 import time
@@ -32,29 +32,42 @@ class AdvisedWorkload(msgspec.Struct, frozen=True, kw_only=True):
     currency: str
 
 
+class SeenHolders(msgspec.Struct, frozen=True, kw_only=True):
+    """Who holds GPUs, and what was found out about them; pods that run, by their uid."""
+
+    look: idle.Look
+    running: Mapping[str, SharePod]
+    access: config.Access
+
+
 def check_cluster(options: settings.Settings) -> None:
     """Raises where no cluster is named."""
     with helping.say_what_to_do():
         config.load_access(kubeconfig=options.kubeconfig, context=options.context, environment=options.environment)
 
 
-async def look(
-    options: settings.Settings, asked: settings.PrometheusSettings, lookback: Seconds,
-    book: price_book.ModelPrices, tell: Callable[[str], None] | None = None,
-) -> tuple[AdvisedWorkload, ...]:
-    """Raises what the API server and Prometheus do."""
-    with helping.say_what_to_do():
+async def see(options: settings.Settings, tell: Callable[[str], None] | None = None) -> SeenHolders:
+    """Raises what the API server does."""
+    with helping.say_what_to_do(helping.OF_A_LOOK):
         async with daemon.assemble(options, time.time, tell=tell) as made:
             found = await made.loop.look(ground.IDLE)
             assert isinstance(found, idle.Look)
             async with kube.Api(made.access) as api:
                 running = {each.uid: each.pod for each in await share_pods.list_running(api)}
-            called = sorted({pod.name for pod in found.snapshot.pods})
-            async with daemon.make_prometheus(options, asked, made.access) as prometheus:
-                words = make_words(options, asked)
-                used = await share_use.read(prometheus, called, words, found.plan.at, lookback) if called else {}
+            return SeenHolders(look=found, running=running, access=made.access)
+
+
+async def measure(
+    seen: SeenHolders, options: settings.Settings, asked: settings.PrometheusSettings, lookback: Seconds,
+    book: price_book.ModelPrices,
+) -> tuple[AdvisedWorkload, ...]:
+    """Raises what Prometheus does."""
+    found = seen.look
+    called, words = sorted({pod.name for pod in found.snapshot.pods}), make_words(options, asked)
+    async with daemon.make_prometheus(options, asked, seen.access) as prometheus:
+        used = await share_use.read(prometheus, called, words, found.plan.at, lookback) if called else {}
     findings = [found.plan.findings[place] for place in range(len(found.snapshot.workloads))]
-    return advise(found.snapshot, findings, running, used, found.plan.at, lookback, book)
+    return advise(found.snapshot, findings, seen.running, used, found.plan.at, lookback, book)
 
 
 def make_words(options: settings.Settings, asked: settings.PrometheusSettings) -> owning.UseWords:

@@ -44,7 +44,7 @@ def test_the_sentence_says_what_was_spent_since_when_and_the_way_past_it():
 
 @pytest.mark.parametrize(("standing", "restricts"), [
     ({}, True), ({"is_enforced": False}, False), ({"last_updated": NOW - 901}, False), ({"last_updated": None}, False),
-    ({"last_updated": NOW - 899}, True),
+    ({"last_updated": NOW - 899}, True), ({"last_updated": NOW + 30}, True), ({"last_updated": 4070908800.0}, False),
 ])
 def test_only_a_status_of_now_restricts(standing, restricts):
     of = make(standing=msgspec.structs.replace(STANDING, **standing))

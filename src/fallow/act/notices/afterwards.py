@@ -101,7 +101,7 @@ class Afterwards:
     def _write(self, owed: _Owed, each: route.NoticeRoute) -> senders.Envelope:
         episode = owed.finding.workload.marks.get(names.IDLE_EPISODE, "")
         return senders.Envelope(
-            route=each, facts=(self._address.gather_facts(owed.finding, owed.at, None),), what=owed.what,
+            route=each, facts=(self._address.gather_facts(owed.finding, owed.at),), what=owed.what,
             dedup_key=self._address.dedup_key(owed.ref.uid, episode),
         )
 

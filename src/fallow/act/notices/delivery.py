@@ -40,10 +40,13 @@ class Address(msgspec.Struct, frozen=True):
     def find_routes(self, finding: decision.Finding, channels: Iterable[idle.Channel]) -> route.Routing:
         return route.find(finding, channels, self.mentions, self.domains)
 
-    def gather_facts(self, finding: decision.Finding, now: Instant, pauses_at: Instant | None) -> wording.NoticeFacts:
+    def gather_facts(
+        self, finding: decision.Finding, now: Instant, pauses_at: Instant | None = None,
+        proof: decision.Proof = decision.UNPROVEN,
+    ) -> wording.NoticeFacts:
         price = bills.make(finding.holdings, self.book).per_hour
         return wording.gather(finding, now, head=self.head, pauses_at=pauses_at, per_hour=price,
-                              kept_for=self.kept_for(finding.workload.ref))
+                              kept_for=self.kept_for(finding.workload.ref), proof=proof)
 
     def dedup_key(self, uid: str, episode: str) -> str:
         """What makes several messages one incident."""
@@ -94,7 +97,7 @@ class Messenger:
     def _route(self, warn: decision.Warn, now: Instant) -> _Notice:
         return _Notice(
             warn, self._address.find_routes(warn.finding, warn.channels),
-            self._address.gather_facts(warn.finding, now, warn.pauses_at),
+            self._address.gather_facts(warn.finding, now, warn.pauses_at, warn.proof),
         )
 
     # ---- 2. Gather: what goes the same way in one cycle, and is too much to be read one by one, becomes one message.

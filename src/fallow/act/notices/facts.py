@@ -59,6 +59,7 @@ class NoticeFacts(msgspec.Struct, frozen=True, kw_only=True):
     resume_command: str
     page: str | None
     notes: tuple[str, ...]  # what its owner should know before
+    proof: decision.Proof  # for programs
 
     @property
     def ref(self) -> cluster.Ref:
@@ -74,7 +75,7 @@ class NoticeFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 def gather(
     finding: decision.Finding, now: Instant, *, head: Letterhead, pauses_at: Instant | None = None,
-    per_hour: float | None = None, kept_for: float | None = None,
+    per_hour: float | None = None, kept_for: float | None = None, proof: decision.Proof = decision.UNPROVEN,
 ) -> NoticeFacts:
     """`kept_for`: what its last acknowledgement has cost."""
     ref, kind = finding.workload.ref, kinds.of(finding.workload)
@@ -86,6 +87,7 @@ def gather(
         offers=tuple(_offer(hours, now, per_hour) for hours in offered_hours(finding.rule.consent)),
         measured=_measured(finding), pause=_pause(kind), keep_command=f"fallow ack {typed}",
         resume_command=f"fallow resume {typed}", page=head.page_of(ref),
+        proof=proof,
         notes=(
             *(text.warnings(finding.workload, kind, finding.rule) if kind else ()),
             *([] if kept_for is None else [f"Its last acknowledgement has cost {head.money(kept_for)}."]),

@@ -13,18 +13,18 @@ from typing import Any, Protocol
 
 import msgspec
 
-from fallow.act.notices import card, digesting, letter, route, slack
+from fallow.act.notices import card, digesting, letter, plain, route, slack
 from fallow.act.notices.facts import Letterhead, NoticeFacts
 from fallow.clients import errors
 from fallow.clients.kubernetes import api as kubernetes
 from fallow.clients.messages import mail, pager, post, teams, webhook
 from fallow.clients.messages import slack as slack_wire
-from fallow.model import mailing, units
+from fallow.model import mailing
 from fallow.model.digest import Digest
 from fallow.model.policies import idle
 from fallow.model.policies.idle import ChannelType
 from fallow.model.secret import Secret
-from fallow.model.units import Instant, Seconds
+from fallow.model.units import Seconds
 
 log = logging.getLogger(__name__)
 
@@ -102,7 +102,9 @@ class Senders:
                 raise errors.Misconfigured(f"a digest does not go by {other}")
 
     async def _send_slack(self, envelope: Envelope) -> None:
-        await self.post_slack(envelope.route.channel, envelope.route.room, _write_slack(envelope))
+        channel = envelope.route.channel
+        by_bot = channel.find("bot_token") is not None
+        await self.post_slack(channel, envelope.route.room, _write_slack(envelope, by_bot=by_bot))
 
     async def post_slack(self, channel: idle.Channel, room: str, message: slack.Message) -> None:
         if token := await self.find(channel, "bot_token"):
@@ -167,11 +169,13 @@ class Senders:
         return found
 
 
-def _write_slack(envelope: Envelope) -> dict[str, Any]:
+def _write_slack(envelope: Envelope, *, by_bot: bool) -> dict[str, Any]:
     if len(envelope.facts) > 1:
         return slack.bundle(envelope.facts, envelope.mentions)
     [facts] = envelope.facts
-    return slack.paused(facts, envelope.what, ()) if envelope.what else slack.notice(facts, envelope.mentions)
+    if envelope.what:
+        return slack.paused(facts, envelope.what, (), by_bot=by_bot)
+    return slack.notice(facts, envelope.mentions, by_bot=by_bot)
 
 
 def _write_letter(envelope: Envelope) -> letter.Draft:
@@ -189,30 +193,7 @@ def _write_card(envelope: Envelope) -> tuple[list[dict[str, Any]], list[dict[str
 
 
 def _write_plain(envelope: Envelope) -> dict[str, Any]:
-    """For programs."""
-    written = [_plain(facts) for facts in envelope.facts]
-    return {"type": "paused" if envelope.what else "notice", "what": envelope.what or None, "workloads": written}
-
-
-def _plain(facts: NoticeFacts) -> dict[str, Any]:
-    """By the names that `explain` has for the same (docs/operators/api.md); the evidence of each GPU is asked there."""
-    found, ref = facts.finding, facts.ref
-    return {
-        "workload": {
-            "apiVersion": ref.api_version, "kind": ref.kind, "namespace": ref.namespace, "name": ref.name,
-            "uid": ref.uid,
-        },
-        "cluster": facts.head.cluster_name or None, "verdict": str(found.verdict),
-        "reasons": [{"reason": str(found.reason), "because": found.because}],
-        "skips": [{"skip": found.skip_label, "because": found.skip_because}] if found.skip else [],
-        "policy": found.rule.name, "held": found.gpus, "models": list(found.models),
-        "idleSince": _instant(found.idle_since), "atLeast": found.at_least, "neverUsed": found.never_used,
-        "windowSeconds": round(found.window), "coverage": found.coverage,
-        "nextAction": None if facts.pauses_at is None else {"type": "pause", "at": _instant(facts.pauses_at)},
-        "cost": None if facts.per_hour is None else {"perHour": facts.per_hour, "currency": facts.head.currency},
-        "page": facts.page, "keep": facts.keep_command, "resume": facts.resume_command,
-    }
-
-
-def _instant(at: Instant | None) -> str | None:
-    return None if at is None else units.rfc3339(at)
+    if len(envelope.facts) > 1:
+        return plain.bundle(envelope.facts)
+    [facts] = envelope.facts
+    return plain.paused(facts, envelope.what) if envelope.what else plain.notice(facts)

@@ -1,6 +1,8 @@
-"""Messages as Slack shows them: the old form with its buttons as gpu-pruner's documents print it, and blocks beside it.
+"""Messages as Slack shows them: the old form as gpu-pruner's documents print it, and blocks below it.
 
 In: NoticeFacts. Out: Slack's JSON. What comes from the cluster is escaped, so that nobody's name mentions a channel.
+Invariant: no button stands there twice. By a webhook those that do something are in the old form, as its contract has
+it; by a bot they are blocks. "Why", which only opens the page, is a block always: the old form has no links.
 """
 
 from collections.abc import Sequence
@@ -10,6 +12,7 @@ from fallow.act.notices.facts import NoticeFacts
 from fallow.model import units
 
 CALLBACK = "ack_idle_gpu"
+WHY = "why"  # the id of the button that only opens the page
 FOOTER = "gpu-pruner"
 Message = dict[str, Any]
 
@@ -18,7 +21,7 @@ def escape(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def notice(facts: NoticeFacts, mentions: Sequence[str]) -> Message:
+def notice(facts: NoticeFacts, mentions: Sequence[str], *, by_bot: bool = False) -> Message:
     ref, reason = facts.ref, _idle_minutes(facts)
     fields = [
         _field("Resource", f"`{ref.kind}: {escape(ref.name)}`"), _field("Namespace", escape(ref.namespace)),
@@ -28,18 +31,19 @@ def notice(facts: NoticeFacts, mentions: Sequence[str]) -> Message:
     ]
     actions = [
         _button("ack", f"Keep {offer.hours}h", f"{ref.kind}:{ref.namespace}:{ref.name}:{offer.hours}")
-        for offer in (facts.offers if facts.head.has_buttons else ())
+        for offer in facts.offers
     ]
-    return _message(facts, mentions, "Idle GPU Detected", "warning", fields, actions, fallback=facts.headline)
+    made = _message(facts, mentions, "Idle GPU Detected", "warning", fields, fallback=facts.headline)
+    return _with_buttons(made, facts, actions, by_bot=by_bot)
 
 
-def paused(facts: NoticeFacts, what: str, mentions: Sequence[str]) -> Message:
+def paused(facts: NoticeFacts, what: str, mentions: Sequence[str], *, by_bot: bool = False) -> Message:
     ref = facts.ref
     resume = _button("resume", "Resume", f"{ref.kind}:{ref.namespace}:{ref.name}:resume")
-    actions = [resume] if facts.head.has_buttons else []
     what = f"{what} `{facts.resume_command}`" if facts.resume_command not in what else what
     fields = [_field("Details", escape(what), short=False)]
-    return _message(facts, mentions, "Paused", "#9DB3D2", fields, actions, fallback=what)
+    made = _message(facts, mentions, "Paused", "#9DB3D2", fields, fallback=what)
+    return _with_buttons(made, facts, [resume], by_bot=by_bot)
 
 
 def kept(said: str, *, by: str) -> Message:
@@ -54,7 +58,7 @@ def bundle(several: Sequence[NoticeFacts], mentions: Sequence[str]) -> Message:
     rows = sorted(several, key=lambda facts: (facts.ref.namespace, facts.ref.name))
     link = f" <{first.head.public_url.rstrip('/')}/workloads|All of them>" if first.head.public_url else ""
     headline = f"{len(several)} workloads are idle"
-    made = _message(first, mentions, headline, "#777777", [], [], fallback=headline)
+    made = _message(first, mentions, headline, "#777777", [], fallback=headline)
     keep = f"Keep one: `{escape(first.keep_command)}`"
     made["attachments"][0]["text"] = "\n".join([f"{gpus} GPUs.{link}", *map(_line, rows), keep])
     return made
@@ -94,12 +98,37 @@ def _button(name: str, text: str, value: str) -> Message:
     return {"type": "button", "name": name, "text": text, "value": value}
 
 
+def _with_buttons(message: Message, facts: NoticeFacts, actions: list[Message], *, by_bot: bool) -> Message:
+    """None where nobody listens: who pressed one would believe that something came of it."""
+    if not facts.head.has_buttons:
+        return message
+    [old] = message["attachments"]
+    blocks = [_block(each) for each in actions] if by_bot else []
+    if facts.page:
+        blocks.append({"type": "button", "action_id": WHY, "text": _plain_text("Why"), "url": facts.page})
+    below = [{"color": old["color"], "blocks": [{"type": "actions", "elements": blocks}]}] if blocks else []
+    return {**message, "attachments": [{**old, "actions": [] if by_bot else actions}, *below]}
+
+
+def _block(button: Message) -> Message:
+    """The same as a block: there it has an id, which no other in the message has."""
+    last = button["value"].rpartition(":")[2]
+    number = f"_{last}" if last.isdigit() else ""
+    return {
+        "type": "button", "action_id": f"{button['name']}{number}", "text": _plain_text(button["text"]),
+        "value": button["value"],
+    }
+
+
+def _plain_text(text: str) -> Message:
+    return {"type": "plain_text", "text": text}
+
+
 def _message(
-    facts: NoticeFacts, mentions: Sequence[str], title: str, color: str, fields: list[Message],
-    actions: list[Message], *, fallback: str,
+    facts: NoticeFacts, mentions: Sequence[str], title: str, color: str, fields: list[Message], *, fallback: str
 ) -> Message:
     attachment = {
         "callback_id": CALLBACK, "color": color, "title": title, "fallback": escape(fallback), "fields": fields,
-        "actions": actions, "footer": FOOTER, "ts": int(facts.now),
+        "actions": [], "footer": FOOTER, "ts": int(facts.now),
     }
     return {"text": " ".join(mentions), "attachments": [attachment]}

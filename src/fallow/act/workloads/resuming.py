@@ -88,7 +88,7 @@ async def _resume_once(
     partly = kinds.still_paused(kind, workload)
     is_half = bool(partly) or marks.is_half_taken(resume.workload) or marks.is_coming_back(workload)
     if not kinds.holds_pause(kind, workload) and not is_half:
-        because = f"{short} runs, so only our marks {'would be' if writer.is_dry else 'were'} cleared"
+        because = f"{short} runs, so there is nothing to bring back; marks of ours on it are cleared"
         if kinds.is_tender(workload):
             because = f"{short} runs; marks of ours on it count for nothing, and clearing them would restart its pods"
         else:

@@ -43,7 +43,7 @@ ODD: Final = CODE[Reason.Odd]
 CONTRADICTS: Final = 0.05  # gpu_util of a GPU that surely does something
 CANARY_SHARE: Final = 0.5  # of its rated power that only work explains; an open context draws far less
 CANARY_POWER: Final = 2.5  # times the lowest power of a day, where nobody knows what it is rated
-CANARY_WATTS: Final = 75.0  # ... and so much above it
+CANARY_WATTS: Final = 75.0  # ... and so much above it; or above 0, while nobody knows the lowest either
 FLOOR_WATTS: Final = 15.0
 MAX_SKEW: Final = 60.0  # a sample further in the future comes from a clock that is wrong
 UNREADY_COUNTS: Final = 2 * HOUR  # a pod that stays not ready for so long is judged by its start alone
@@ -267,8 +267,10 @@ def _power(use: usage.Usage) -> Floats:
 
 
 def _working_power(use: usage.Usage, terms: Terms) -> Floats:
-    """Watts that only work explains; nan where neither the model nor a floor is known."""
-    above = np.maximum(use.power_floor * CANARY_POWER, use.power_floor + CANARY_WATTS)
+    """Watts that only work explains: by the model, else by the board's floor, else the least that may be work: a floor
+    that is not known yet excuses nothing."""
+    floor = np.nan_to_num(use.power_floor, nan=0.0)
+    above = np.maximum(floor * CANARY_POWER, floor + CANARY_WATTS)
     return np.where(np.isnan(terms.watts), above, terms.watts * CANARY_SHARE)
 
 

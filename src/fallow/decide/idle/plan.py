@@ -175,7 +175,15 @@ def _tell(
         finding, since = findings[index], float(sight.idle_since[index])
         ends = sight.now + finding.rule.notice.grace
         pauses_at = ends if finding.rule.action.type is idle.ActionType.pause else None
-        yield Warn(finding, standings.episode_of(sight, index), since, pauses_at, finding.rule.notice.channels)
+        channels, episode = finding.rule.notice.channels, standings.episode_of(sight, index)
+        is_proven = any(channel.type == idle.ChannelType.webhook for channel in channels)
+        proof = _prove(sight, findings, index) if is_proven else decision.UNPROVEN
+        yield Warn(finding, episode, since, pauses_at, channels, proof)
+
+
+def _prove(sight: judge.Sight, findings: Findings, index: int) -> decision.Proof:
+    pods = tuple(sight.snapshot.pods[pod] for pod in findings[index].workload.pods)
+    return decision.Proof(tuple(findings.evidence(index)), pods)
 
 
 def _pause(sight: judge.Sight, memory: Memory, index: int, finding: Finding, warns: bool) -> Pause:

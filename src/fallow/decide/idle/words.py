@@ -32,7 +32,7 @@ _OF_GPUS = {
     Reason.Busy: "{active}",
     Reason.ExporterDown: "the exporter of node {node} is down",
     Reason.FrozenSeries: "the exporter of node {node} repeats itself: energy did not move in {window}",
-    Reason.ExporterSuspect: "profiling reads 0 on all of node {node} while the node works",
+    Reason.ExporterSuspect: "profiling reads 0 on all of node {node} while its power or utilisation shows work",
     Reason.SignalContradiction:
         "profiling shows {profiling:.0%} at most, gpu_util {used:.0%}: one of them is wrong",
     Reason.SharedDevice: "others share this GPU and nothing tells whose the activity is ({active})",

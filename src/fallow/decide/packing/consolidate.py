@@ -15,11 +15,10 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from fallow import names
 from fallow.decide.packing import live, packer, policies
 from fallow.decide.packing.kept import WhyKept, nothing
 from fallow.decide.packing.room import GPU, Ints, PackingPod, Placement
-from fallow.model import cluster, emptying, units
+from fallow.model import cluster, emptying, marks
 from fallow.model.emptying import EmptyingRecord, EmptyingStep, Leaving, NodeNow, StopReason
 from fallow.model.units import HOUR, MINUTE, Instant, Seconds
 
@@ -120,7 +119,7 @@ def why_fixed(tenant: cluster.Pod, now: Instant) -> str:
     """Why a pod must not be moved; "": it may be."""
     if why := tenant.needs.fixed or tenant.needs.unknown or tenant.needs.unclear:
         return why
-    until = units.read_instant(tenant.annotations.get(names.ACK_UNTIL))
+    until = marks.latest(tenant.annotations.get(key) for key in marks.ACKS)
     if until is not None and until > now:
         return "somebody keeps it by an acknowledgement"
     return "" if tenant.created_at <= now - live.SETTLED else "has hardly begun"

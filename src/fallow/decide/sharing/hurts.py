@@ -57,8 +57,11 @@ def _see_owner(
 
 
 def _list_shared(of: cluster.Workload, pods: Sequence[cluster.Pod]) -> list[cluster.Pod]:
+    """Those that have a place: a thousand that only wait, and say that they share by a policy, would otherwise pass for
+    owners whom it did not hurt."""
     mine = (pods[place] for place in of.pods)
-    return [pod for pod in mine if pod.annotations.get(names.OPTIMIZED) == "true" and not pod.has_ended]
+    placed = (pod for pod in mine if pod.node and not pod.has_ended)
+    return [pod for pod in placed if pod.annotations.get(names.OPTIMIZED) == "true"]
 
 
 def is_backing_off(marks: Mapping[str, str], now: Instant) -> bool:

@@ -18,7 +18,7 @@ from fallow.decide.sharing import needs, parts
 from fallow.decide.sharing.needs import ShareNeeds
 from fallow.decide.sharing.parts import PartIndex
 from fallow.model import classes, cluster, kinds, quantities, units
-from fallow.model.classes import ClassFound, PodEvent, WorkClass, WorkFacts
+from fallow.model.classes import ClassFound, ClassSource, PodEvent, WorkClass, WorkFacts
 from fallow.model.patterns import Pattern
 from fallow.model.policies.sharing import SharingPolicy, Strategy
 from fallow.model.seen import ABSENT, Input, Known, Unseen
@@ -44,6 +44,7 @@ _READ: Final = (
     names.OPTIMIZE, names.SHARING, names.SHARING_MODE, names.SHARING_PROFILE, names.MPS_ENABLED, *names.TIMESLICING,
     names.GPU_MEMORY_NEED, names.GPU_COMPUTE_NEED,
 )
+_GUESSED: Final = frozenset({ClassSource.resources, ClassSource.default})
 _BUSY: Final = 0.5  # a batch that keeps its GPU as busy has it for itself
 _FIRST: Final = {WorkClass.inference: Strategy.mig, WorkClass.notebook: Strategy.timeslicing,
                  WorkClass.batch: Strategy.timeslicing}
@@ -245,7 +246,7 @@ def needs_owner(pod: SharePod, around: ShareAround) -> bool:
         return True
     labels = around.namespace.value.labels if isinstance(around.namespace, Known) else {}
     known = around.policies.value if isinstance(around.policies, Known) else ()
-    return any(each.namespace_selector.matches(labels) and each.pod_selector.matches(pod.labels) for each in known)
+    return any(fits(each, pod, labels) for each in known)
 
 
 # ---- 2. and 3. who asks for it ---------------------------------------------------------------------------------------
@@ -297,6 +298,8 @@ def _find_policy(pod: SharePod, around: ShareAround, found: ClassFound) -> _Wish
     known = around.policies.value if isinstance(around.policies, Known) else ()
     labels = around.namespace.value.labels if isinstance(around.namespace, Known) else {}
     for policy in known:
+        if policy.work and (unclear := _why_unclear(found, around.use)) and fits(policy, pod, labels):
+            return _left(ShareReason.UsageUnknown, f"policy {policy.name} may decide: {unclear}", policy=policy.name)
         if not matches(policy, pod, labels, found.work):
             continue
         if policy.invalid:  # what it would say if it were right, nobody knows
@@ -306,12 +309,21 @@ def _find_policy(pod: SharePod, around: ShareAround, found: ClassFound) -> _Wish
     return _left(ShareReason.NoPolicy, "no GPUSharingPolicy matches it, so it keeps its whole GPU")
 
 
+def _why_unclear(found: ClassFound, use: Input[OwnerUse]) -> str:
+    """Why its class may be another one: what its owner did would say more than what was guessed. "": it may not."""
+    if not isinstance(use, Unseen) or found.source not in _GUESSED:
+        return ""
+    return f"whether it is {found.work} is not known, for what its owner used is not seen: {use.why}"
+
+
 def matches(policy: SharingPolicy, pod: SharePod, labels: Mapping[str, str], work: WorkClass) -> bool:
     """`labels`: of its namespace."""
-    return (
-        (not policy.work or work in policy.work) and policy.namespace_selector.matches(labels)
-        and policy.pod_selector.matches(pod.labels)
-    )
+    return (not policy.work or work in policy.work) and fits(policy, pod, labels)
+
+
+def fits(policy: SharingPolicy, pod: SharePod, labels: Mapping[str, str]) -> bool:
+    """Whatever its class."""
+    return policy.namespace_selector.matches(labels) and policy.pod_selector.matches(pod.labels)
 
 
 # ---- which part ------------------------------------------------------------------------------------------------------

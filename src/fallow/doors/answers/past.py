@@ -54,8 +54,11 @@ class Decided(answers.Shape, frozen=True, kw_only=True):
 
 
 class DecisionsPage(answers.Shape, frozen=True, kw_only=True):
+    """`counts`: how many of each type there are in the time that was asked for, shown or not."""
+
     items: tuple[Decided, ...]
     next: str | None
+    counts: dict[str, int]
     revision: int
 
 

@@ -184,7 +184,8 @@ def find_view(look: stories.Look, namespace: Pattern | None, model: Pattern | No
         every = {name for one in rows.view(look.plan).workloads for name in one.finding.models}
         there = f"there are: {', '.join(sorted(every)) or 'none that is known'}"
         where = f" in namespaces that match {namespace.pattern}" if namespace else ""
-        raise LookupError(f"no workload{where} has only GPUs that match {model.pattern}; {there}")
+        whole = f"{model.pattern} as a whole (-m '.*{model.pattern}.*' matches a part)"
+        raise LookupError(f"no workload{where} has only GPUs whose model matches {whole}; {there}")
     return view
 
 

@@ -21,6 +21,7 @@ _HELPS: Final = {
     "idle": "let fallow pause it, or stop it", "neverUsed": "ask its owner: it holds GPUs and never used one",
     "smallUse": "give it a part of a GPU, or fewer GPUs",
 }
+_RESTS: Final = "it stands paused: nothing, until somebody brings it back"
 
 
 class WasteLine(answers.Shape, frozen=True, kw_only=True):
@@ -53,14 +54,16 @@ class WastePage(answers.Shape, frozen=True, kw_only=True):
 def find_waste(rows: Iterable[listing.ApiRow], report: telling.CostReportPage | None, currency: str) -> WastePage:
     """`report`: by namespace, controllerKind and controller; None: no books are kept."""
     booked = {row.keys: row for row in report.rows} if report else {}
+    rows = list(rows)
     idle = [row for row in rows if row.idle_gpus > 0]
+    resting = {(row.namespace, row.kind, row.name) for row in rows if row.group == "paused"}
     by_list = report is None and any(row.is_list for row in idle)
     lines = [
         _tell_idle(row, booked.get((row.namespace, row.kind, row.name)), has_books=report is not None) for row in idle
     ]
     known = {(line.namespace, line.kind, line.name) for line in lines}
     lines += [
-        _tell_small(row) for keys, row in booked.items()
+        _tell_small(row, _RESTS if keys in resting else _HELPS["smallUse"]) for keys, row in booked.items()
         if keys not in known and row.use is not None and row.use < SMALL_USE and row.gpu_hours >= _LEAST_HOURS
     ]
     ordered = sorted(lines, key=lambda one: (-(one.per_hour or 0.0), -(one.wasted or 0.0), one.namespace, one.name))
@@ -104,11 +107,11 @@ def _now(row: listing.ApiRow, booked: telling.SpendRow | None) -> float | None:
     return round(booked.per_gpu_hour * row.idle_gpus, 4)
 
 
-def _tell_small(row: telling.SpendRow) -> WasteLine:
+def _tell_small(row: telling.SpendRow, helps: str) -> WasteLine:
     namespace, kind, name = row.keys
     return WasteLine(
         kind_of_waste="smallUse", namespace=namespace, kind=kind, name=name, gpus=None, idle_seconds=None, use=row.use,
-        per_hour=None, wasted=_wasted(row), helps=_HELPS["smallUse"], more=f"fallow why {kind}/{name} -n {namespace}",
+        per_hour=None, wasted=_wasted(row), helps=helps, more=f"fallow why {kind}/{name} -n {namespace}",
     )
 
 

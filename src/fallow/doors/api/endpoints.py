@@ -192,14 +192,17 @@ def _types(text: str) -> frozenset[Happened]:
 
 
 async def list_decisions(ask: ReadAsk) -> past.DecisionsPage:
-    given, infinite = ask.given, float("inf")
-    asked = audit.AuditQuery(
-        since=given["since"] or 0.0, until=given["until"] or infinite, types=given["type"] or frozenset(),
-        before=given["cursor"], limit=given["limit"],
+    given, since, until = ask.given, ask.given["since"] or 0.0, ask.given["until"] or float("inf")
+    types: frozenset[Happened] = given["type"] or frozenset()
+    found = await ask.kept.read(audit.AuditQuery(
+        since=since, until=until, types=types, before=given["cursor"], limit=given["limit"]
+    ))
+    counts = await ask.kept.count(since, until)
+    return past.DecisionsPage(
+        items=tuple(map(past.tell, found)), next=str(found[-1].number) if len(found) == given["limit"] else None,
+        counts={str(each): number for each, number in counts.items() if not types or each in types},
+        revision=ask.editions.revision,
     )
-    found = await ask.kept.read(asked)
-    following = str(found[-1].number) if len(found) == given["limit"] else None
-    return past.DecisionsPage(items=tuple(map(past.tell, found)), next=following, revision=ask.editions.revision)
 
 
 async def show_states(ask: ReadAsk) -> past.StatesPage:

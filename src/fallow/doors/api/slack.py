@@ -55,8 +55,15 @@ class _User(msgspec.Struct, frozen=True):
 
 
 class _Action(msgspec.Struct, frozen=True):
+    """`name`: of a button of the old form; one among blocks has an `action_id` instead (`ack_4`)."""
+
     name: str = ""
+    action_id: str = ""
     value: str = ""
+
+    @property
+    def called(self) -> str:
+        return self.name or self.action_id.partition("_")[0]
 
 
 class _Payload(msgspec.Struct, frozen=True):
@@ -151,6 +158,8 @@ class Buttons:
             payload = found
             if payload.type == "url_verification":
                 return PlainTextResponse(payload.challenge)
+            if payload.actions and payload.actions[0].called == messages.WHY:
+                return PlainTextResponse("OK")  # the browser has gone to the page
             press = _read_press(payload)
             doer = _read_doer(payload.user)
         except Denied as refused:
@@ -281,7 +290,7 @@ def _read_press(payload: _Payload) -> Press:
     action = payload.actions[0] if payload.actions else _Action()
     parts = action.value.split(":")
     bad = Denied(400, "BadValue", "the value of the button is not KIND:NAMESPACE:NAME:HOURS")
-    if len(parts) != 4 or action.name not in (_ACK, _RESUME):
+    if len(parts) != 4 or action.called not in (_ACK, _RESUME):
         raise bad
     kind, namespace, name, last = parts
     try:
@@ -289,7 +298,7 @@ def _read_press(payload: _Payload) -> Press:
         verbs.check_namespace(namespace)
     except verbs.Declined:
         raise bad from None
-    if action.name == _RESUME:
+    if action.called == _RESUME:
         if last != _RESUME:
             raise bad
         return Press(kind, namespace, name, None)

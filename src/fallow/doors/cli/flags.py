@@ -31,6 +31,8 @@ class FlagCommand(main.Door):
         groups: dict[str, list[tuple[str, str]]] = {_OWN: []}
         by_key = {flag.key: flag.group for flag in settings.FLAGS if flag.name not in self.own}
         for option in self.get_params(ctx):
+            if isinstance(option, click.Argument):  # the usage line has it
+                continue
             record = option.get_help_record(ctx)
             if record is not None:
                 groups.setdefault(by_key.get(option.name or "", _OWN), []).append(record)

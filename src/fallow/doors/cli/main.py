@@ -21,11 +21,11 @@ from fallow.doors.cli import enter, later
 VERBS: dict[str, tuple[str, str, str]] = {
     "run": ("prune", "run", "Keep watching a cluster (the daemon)."),
     "prune": ("prune", "prune", "Look once, or with -d keep looking; takes every flag of gpu-pruner."),
-    "status": ("look", "status", "The cluster in numbers: busy, idle, cannot tell, paused."),
-    "idle": ("look", "idle", "List workloads that hold GPUs, what we think of them and what comes next."),
+    "status": ("look", "status", "The cluster on one page: busy, idle, cannot tell, and what that costs."),
+    "idle": ("look", "idle", "List workloads with idle GPUs, since when, and what comes next."),
     "top": ("look", "top", "The workloads live, with keys to keep, pause, bring back and explain."),
-    "explain": ("look", "explain", "Why a workload is, or is not, idle, paused or left alone."),
-    "why": ("look", "explain", "The same as explain."),
+    "explain": ("look", "explain", "The same as why."),
+    "why": ("look", "explain", "Why a workload is, or is not, idle, paused or left alone."),
     "pause": ("verbs", "pause", "Pause a workload now; the way back is written with it."),
     "resume": ("verbs", "resume", "Bring a paused workload back as it was. Needs no Prometheus."),
     "paused": ("verbs", "paused", "List what stands paused by fallow. Needs no Prometheus."),
@@ -41,7 +41,7 @@ VERBS: dict[str, tuple[str, str, str]] = {
     "demo": ("demo", "demo", "Watch a pretend GPU cluster through a day, with the real controller at work."),
     "backtest": ("backtest", "backtest", "What a policy would have done: GPU-hours, money, pauses and regrets."),
     "tune": ("tune", "tune", "How long to wait before a pause: savings against interruptions."),
-    "trace": ("traces", "trace", "List the traces that the commands above take, and convert published ones."),
+    "trace": ("traces", "trace", "List the traces that demo, backtest, tune and pack take; convert published ones."),
     "exporter": ("exporter", "exporter", "On a GPU node: which processes hold GPUs without computing, as metrics."),
     "pack": ("pack", "pack",
              "Which node and GPU each pod should take, so that the fewest GPUs are stranded; traces replayed."),
@@ -55,6 +55,15 @@ VERBS: dict[str, tuple[str, str, str]] = {
     "crds": ("crds", "crds", "Print the CustomResourceDefinitions."),
     "version": ("reports", "version", "The version, also of Python and of the custom resources."),
     "completion": ("completing", "completion", "Print what teaches bash, zsh or fish to complete what you type."),
+}
+# What --help shows them under.
+GROUPS: dict[str, tuple[str, ...]] = {
+    "Begin here": ("demo", "status", "idle", "why", "explain", "top"),
+    "For owners": ("ack", "unack", "acks", "pause", "resume", "paused", "history", "gitops-snippet"),
+    "What it would do, and how long to wait": ("backtest", "tune", "scale", "trace"),
+    "Keep it running": ("prune", "run", "freeze", "unfreeze", "apply", "crds", "exporter", "webhook", "extender"),
+    "Money, and what could be smaller": ("cost", "report", "optimize", "pack", "digest"),
+    "Besides": ("query", "completion", "version"),
 }
 PLUGIN, COMPLETE = "kubectl fallow", "_FALLOW_COMPLETE"
 INTERRUPTED = enter.INTERRUPTED
@@ -136,8 +145,10 @@ class LazyGroup(Door, click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(verb, text) for verb, (_, _, text) in self._verbs.items()])
+        for title, verbs in GROUPS.items():
+            if shown := [(verb, self._verbs[verb][2]) for verb in verbs if verb in self._verbs]:
+                with formatter.section(title):
+                    formatter.write_dl(shown)
 
 
 @click.group(cls=LazyGroup, context_settings=CONTEXT)
@@ -148,7 +159,8 @@ def fallow() -> None:
     Nothing is changed unless you say so: every command that looks is read-only, and `run` starts in dry-run.
 
     \b
-      fallow status                       the cluster in numbers
+      fallow demo                         a pretend cluster; needs none of yours
+      fallow status                       your own on one page; it only looks
       fallow idle -n 'team-.*'            what is idle, since when, and what comes next
       fallow why Deployment/llm -n ml     the evidence, GPU by GPU
       fallow resume Deployment/llm -n ml  bring it back

@@ -58,6 +58,7 @@ class AdvicePage(answers.Shape, frozen=True, kw_only=True):
 def _optimize(
     output: str, lookback: int, min_waste_score: float, namespace: str | None, price: tuple[str, ...], **given: Any
 ) -> None:
+    from fallow.doors.answers import status as statuses
     from fallow.wiring import optimizing  # a packing engine: --help does without
 
     book = {**price_book.LIST, **main.load("views").read_prices(price)}
@@ -67,8 +68,12 @@ def _optimize(
         optimizing.check_cluster(options)
         if options.prometheus is None:
             raise show.NoSource(_NO_SOURCE)
+        seen = interrupts.run_shortly(optimizing.see(options, tell=show.tell))
+    if why := main.load("views").why_none(seen.look):
+        raise why
+    with show.refusals(helps=statuses.REACH_PROMETHEUS):
         found = interrupts.run_shortly(
-            optimizing.look(options, options.prometheus, lookback * MINUTE, book, tell=show.tell)
+            optimizing.measure(seen, options, options.prometheus, lookback * MINUTE, book)
         )
     matching = readers.regex(namespace) if namespace is not None else None
     page = make_page([each for each in found if matching is None or matching.fullmatch(each.ref.namespace)],
@@ -117,10 +122,13 @@ def draw(page: AdvicePage) -> str:
     ]
     unknown = f" {page.unknown} could not be judged: too little of the time was measured." if page.unknown else ""
     total = f"Together {page.savings_per_month:,.2f} a month, as far as prices are known.{unknown}"
-    return pages.join(show.grid(COLUMNS, rows, spare=("CLASS", "GPUS")), show.fold(total))
+    spare = ("CLASS", "GPUS", "CONFIDENCE", "MEM_UTIL")
+    return pages.join(show.grid(COLUMNS, rows, spare=spare, below=("RECOMMENDATION",)), show.fold(total))
 
 
 def _recommend(line: AdviceLine) -> str:
+    if line.recommendation == AdviceKind.none:
+        return ""
     return line.because if line.share < 1 else line.recommendation
 
 

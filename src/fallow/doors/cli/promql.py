@@ -16,6 +16,7 @@ import click
 from fallow import logs, settings
 from fallow.clients import errors
 from fallow.clients.kubernetes import config
+from fallow.doors.answers import status as statuses
 from fallow.doors.cli import flags, interrupts, show, where
 from fallow.model import units
 from fallow.model.units import Instant
@@ -61,7 +62,7 @@ def _ask(
         return [(series.metric, series.value.value) for series in answer.rows]
 
     logs.set_up("default", "error")
-    with show.refusals():
+    with show.refusals(helps=statuses.REACH_PROMETHEUS):
         return interrupts.run(ask())
 
 

@@ -15,7 +15,7 @@ from fallow.clients import errors
 from fallow.doors import listen
 from fallow.doors.cli import flags, interrupts, processes
 from fallow.model import decision, units
-from fallow.wiring import daemon, gaming
+from fallow.wiring import daemon, gaming, helping
 
 log = logging.getLogger("fallow")
 
@@ -40,8 +40,9 @@ def start(options: settings.Settings) -> int:
 
 async def _look_once(options: settings.Settings) -> int:
     opened = daemon.assemble(options, time.time, tell=lambda why: log.warning("%s", why), only_verdicts=True)
-    async with opened as made:
-        cycle = await made.loop.run_once(daemon.IDLE, acting=options.mandate.acting)
+    with helping.say_what_to_do(helping.OF_A_LOOK):
+        async with opened as made:
+            cycle = await made.loop.run_once(daemon.IDLE, acting=options.mandate.acting)
     _tell_help(cycle, options)
     return exit_code(cycle)
 

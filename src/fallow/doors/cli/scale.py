@@ -7,19 +7,16 @@ been believed; as a table, or for machines. Nothing is asked of any cluster.
 from __future__ import annotations
 
 import functools
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Any
 
 import click
 import msgspec
 
-from fallow.decide import scaling
 from fallow.doors.cli import cost_pages, main, pasts, show
 from fallow.settings import readers
 from fallow.sim import foretelling, shelf
 from fallow.sim.traces import published
-
-_MODELS: Final = tuple(each.value for each in scaling.Guesser)
-COLUMNS: Final = ("CLUSTER", "GPUS", *(name.upper() for name in _MODELS), "BELIEVED")
 
 
 class ForetoldPage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -30,6 +27,8 @@ class ForetoldPage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def _backtest(trace: str, vc: str | None, horizon: int, after: int, output: str) -> None:
+    from fallow.decide import scaling  # numpy: --help does without
+
     folder = pasts.traces_folder()
     with pasts.refusals():
         demands, report = published.read_helios(shelf.find(trace, folder))
@@ -43,11 +42,13 @@ def _backtest(trace: str, vc: str | None, horizon: int, after: int, output: str)
     except foretelling.TooShort as problem:
         raise click.UsageError(show.plain(problem)) from None
     page = ForetoldPage(horizon_hours=horizon, after_days=after, clusters=lines, all=whole)
-    rows = [_row(each) for each in (*lines, whole)]
+    models = [each.value for each in scaling.Guesser]
+    columns = ("CLUSTER", "GPUS", *(name.upper() for name in models), "BELIEVED")
+    rows = [_row(each, models) for each in (*lines, whole)]
     if output == "csv":
-        click.echo(cost_pages.write_csv(COLUMNS, rows), nl=False)
+        click.echo(cost_pages.write_csv(columns, rows), nl=False)
     elif not show.data(page, output):
-        show.table(COLUMNS, rows)
+        show.table(columns, rows)
         show.sentence(
             f"How far guesses of the next {horizon} hours were off, as a share of what was asked for: from day {after} "
             "on, every 6 hours, each from what was known then.",
@@ -58,8 +59,8 @@ def _backtest(trace: str, vc: str | None, horizon: int, after: int, output: str)
         )
 
 
-def _row(one: foretelling.Foretold) -> list[str]:
-    return [one.name, str(one.gpus), *(f"{one.errors[name]:.3f}" for name in _MODELS), f"{one.chosen:.3f}"]
+def _row(one: foretelling.Foretold, models: Sequence[str]) -> list[str]:
+    return [one.name, str(one.gpus), *(f"{one.errors[name]:.3f}" for name in models), f"{one.chosen:.3f}"]
 
 
 _option = functools.partial(click.Option, show_default=True)

@@ -397,5 +397,7 @@ def refusals(helps: str = "", lists: str = "") -> Iterator[None]:
         raise NoSource(f"{problem}. To look around without one: fallow demo") from None
     except errors.Misconfigured as problem:
         raise click.UsageError(plain(problem)) from None
+    except errors.Invalid as problem:  # who was asked has answered
+        raise failure(str(problem)) from None
     except errors.ClientError as problem:
         raise failure(f"{problem}. What helps: {helps}" if helps else str(problem)) from None

@@ -366,12 +366,14 @@ reason_option = click.Option(
 )
 pause = _command(
     "pause", _pause,
-    "Pause a workload now, whether idle or not. The way back is written in the same request: fallow resume KIND/NAME.",
+    "Pause a workload now, whether idle or not. The way back is written in the same request: fallow resume KIND/NAME."
+    "\n\n\b\n  fallow pause deploy/llm -n ml --dry-run\n  fallow pause deploy/llm -n ml --reason 'over the weekend'",
     reason_option, click.Option(["--force"], is_flag=True, help="Although it is acknowledged or opted out."),
     dry_run=True,
 )
 resume = _command(
-    "resume", _resume, "Bring a paused workload back as it was. Needs a kubeconfig and nothing else.",
+    "resume", _resume, "Bring a paused workload back as it was. Needs a kubeconfig and nothing else.\n\n\b\n"
+    "  fallow resume deploy/llm -n ml\n  fallow resume --all -A --dry-run",
     click.Option(
         ["--replicas"], type=click.IntRange(1, record.MOST_REPLICAS), default=None,
         help="Bring back so many, where the record of the size is lost.",
@@ -385,7 +387,8 @@ paused = _command(
     everywhere_option, target=False, watched=True,
 )
 ack = _command(
-    "ack", _ack, "Keep a workload although it is idle: it is not paused until the acknowledgement ends.",
+    "ack", _ack, "Keep a workload although it is idle: it is not paused until the acknowledgement ends.\n\n\b\n"
+    "  fallow ack deploy/llm -n ml\n  fallow ack deploy/llm -n ml --hours 72 --reason 'a demo on Friday'",
     click.Option(
         ["--hours"], type=float, default=None,
         help="Keep it for so many hours: 168 at most, or what its policy heeds. [default: 8, or that]",
@@ -399,7 +402,8 @@ _WHERE = "Namespace of the daemon's Lease; default: wherever it is."
 freeze = _command(
     "freeze", _freeze,
     "Pause nothing for a while, anywhere, and wait until the daemon has confirmed that. Its Lease is found in every "
-    "namespace; where there are several, say which with -n. Resuming always works.",
+    "namespace; where there are several, say which with -n. Resuming always works.\n\n\b\n"
+    "  fallow freeze --for 30m --reason 'an upgrade of the drivers'\n  fallow unfreeze",
     click.Option(
         ["--for", "duration"], default="2h", show_default=True, metavar="DURATION", help="How long, e.g. 30m, 2h, 1d."
     ),

@@ -74,7 +74,7 @@ def _within(options: settings.Settings, scope: policies.Scope) -> settings.Setti
     return msgspec.structs.replace(options, mandate=mandate)
 
 
-def _why_none(look: stories.Look) -> click.ClickException | None:
+def why_none(look: stories.Look) -> click.ClickException | None:
     """Why there is no evidence, and what helps; None where there is. Nobody named a source: that is not a call that
     failed."""
     trouble, is_named = look.snapshot.evidence.trouble, look.options.prometheus is not None
@@ -194,7 +194,7 @@ def see_status(
     with asking.looking_instead(heard, output):
         found = _sight(_without(given))
         _check_prices(prices_given, found.look)
-        view, why, source = _view(found.look, asked), _why_none(found.look), asking.name_source(heard)
+        view, why, source = _view(found.look, asked), why_none(found.look), asking.name_source(heard)
     page = statuses.status(found.look, view, found.daemon, {**price_book.LIST, **prices_given})
     return StatusSeen(page=page, source=source, at=units.read_instant(page.as_of) or time.time(), failure=why)
 
@@ -236,7 +236,7 @@ def see_rows(given: dict[str, Any], asked: ViewFilter, output: str) -> RowsSeen:
         return RowsSeen(rows=rows, source=heard.whose, rules=page.rules.sentence, at=heard.at, failure=why)
     with asking.looking_instead(heard, output):
         found = _sight(_without(given))
-        why, look = _why_none(found.look), found.look
+        why, look = why_none(found.look), found.look
         view = _view(look, asked) if not why else answers.view(look.plan)
     rows = [telling.make_row(one, look.snapshot, look.plan.at) for one in view.workloads]
     rules, source = statuses.tell_rules(look, found.daemon).sentence, asking.name_source(heard)
@@ -289,7 +289,7 @@ def tell_why(target: str, namespace: str | None, output: str, given: dict[str, A
             found = _sight(_without(given))
             look = found.look
             index = _find(look, target, {**given, "namespace": namespace or found.namespace})
-        answer, why, now = _explain_one(look, index, with_patch=with_patch), _why_none(look), look.plan.at
+        answer, why, now = _explain_one(look, index, with_patch=with_patch), why_none(look), look.plan.at
         rules, source = statuses.tell_rules(look, found.daemon).sentence, asking.name_source(heard)
     if with_patch:
         return show.Shown(show.encode(answer, output), why)

@@ -77,8 +77,25 @@ class Companions:
         if key in self.followings:
             return self.followings[key].rest
         is_wanted = key in _STEERING or key in self._plain
-        is_silent = is_wanted and self._served.found.is_unavailable(key[0])
-        return Unseen(f"the server of {key[0]} does not answer") if is_silent else ABSENT
+        if is_wanted and self._served.found.is_unavailable(key[0]):
+            return Unseen(f"the server of {key[0]} does not answer")
+        return Unseen(self.why_unread(key)) if self.why_unread(key) else ABSENT
+
+    def why_unread(self, key: owners.Key) -> str:
+        """Why what the server has of a kind cannot be followed: it has no version that we know. "": it can, or there is
+        no such kind."""
+        if key not in _STEERING or key in self.followings:
+            return ""
+        served, versions = self._served.found.find(*key), _STEERING[key][0]
+        if served is None:
+            return ""
+        return f"they are served as {served.version}, and we can read {' and '.join(versions)} only"
+
+    @property
+    def unread(self) -> dict[str, str]:
+        """Those, by group and kind, and why."""
+        found = {f"{kind} ({group})": self.why_unread((group, kind)) for group, kind in _STEERING}
+        return {name: why for name, why in found.items() if why}
 
     def find_queued(self) -> tuple[owners.Named, ...]:
         """Namespace and job of each Kueue Workload that carries our record."""

@@ -214,7 +214,8 @@ class Contents:
         found = [cluster.Missing(_name(each.resource), str(problem)) for each in known for problem in each.problems]
         odd = [each for each in known if each.unreadable]
         found += [cluster.Missing(_name(each.resource), _count_unreadable(each)) for each in odd]
-        return (*found, *(cluster.Missing(group, why) for group, why in self._parts.served.found.unavailable.items()))
+        silent, unread = self._parts.served.found.unavailable, self._parts.companions.unread
+        return (*found, *(cluster.Missing(what, why) for what, why in (*silent.items(), *unread.items())))
 
 
 def _nowhere(_: str) -> bool:

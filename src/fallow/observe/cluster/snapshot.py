@@ -3,8 +3,8 @@
 In: the rules in force (they say which windows to ask for) and `now`. Out: a Snapshot for the brain; after the brain
 chose candidates, the same with exact idle times; just before an act, a fresh small one of the workloads concerned.
 Invariant: a part that could not be seen is in `missing` (or the evidence says what is wrong); only a cluster that
-cannot be seen at all raises, and clocks that are apart. While no object changed the version stays; a second look has
-none.
+cannot be seen at all raises, and clocks that are apart or not told. While no object changed the version stays; a second
+look has none.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -74,7 +74,7 @@ class Eyes:
             held, _windows(rules), now, with_floors=with_floors, strictest=_find_strictest(rules)
         )
         facts["missing"] += tuple(cluster.Missing(one.who, one.because, one.is_untrusted) for one in evidence.ignored)
-        facts["missing"] += self._compare_clocks(evidence)
+        self._compare_clocks(evidence)
         return self._compose(held, evidence, now, **facts)
 
     def _hold(self, version: int) -> usage_rows.Holders:
@@ -107,9 +107,9 @@ class Eyes:
         held = usage_rows.Holders(pods, nodes.known, exporters=self._mirror.contents.exporters)
         evidence = await self._source.again(held, _windows(rules), now)
         facts = {
-            "nodes": nodes, "namespaces": fresh.namespaces, "policies": self.policies,
-            "missing": (*fresh.missing, *self._compare_clocks(evidence)),
+            "nodes": nodes, "namespaces": fresh.namespaces, "policies": self.policies, "missing": fresh.missing,
         }
+        self._compare_clocks(evidence)
         return self._compose(held, evidence, now, workloads=fresh.workloads, **facts)
 
     async def take_inventory(self, now: Instant, expected: Collection[cluster.PodId] = ()) -> cluster.Inventory:
@@ -144,18 +144,17 @@ class Eyes:
         """What these GPUs of these pods did over time, for people. Raises what the source's other side does."""
         return await self._source.draw(self._held, pods, gpus, span, now)
 
-    def _compare_clocks(self, evidence: usage.Evidence) -> tuple[cluster.Missing, ...]:
-        """Raises where ours and another are apart: every age would be wrong, and nobody can tell which clock is.
-
-        One that no answer tells is not seen; samples that do not fit our clock are found out by their own dates.
-        """
+    def _compare_clocks(self, evidence: usage.Evidence) -> None:
+        """Raises where ours and another are apart: every age would be wrong, and nobody can tell which clock is."""
         measured = ABSENT if evidence.trouble else self._source.clock  # who gave nothing could not be late with it
-        clocks = {"the clock of the API server": self._mirror.api.clock, "the clock of Prometheus": measured}
-        for whose, other in clocks.items():
-            self._check_clock(whose, other)
-        return tuple(cluster.Missing(whose, other.why) for whose, other in clocks.items() if isinstance(other, Unseen))
+        self._check_clock("the clock of the API server", self._mirror.api.clock)
+        self._check_clock("the clock of Prometheus", measured)
 
     def _check_clock(self, whose: str, other: Input[Instant]) -> None:
+        """One that is not told may be apart: of samples dated ahead of us we would be given the old ones for the new,
+        and they would look as fresh as any."""
+        if isinstance(other, Unseen):
+            raise errors.BadAnswer(f"{whose} is not told: {other.why}: nothing is decided in this cycle")
         if isinstance(other, Known) and abs(other.value - (ours := self._clock())) > MAX_APART:
             there, here = units.rfc3339(other.value), units.rfc3339(ours)
             raise errors.BadAnswer(f"{whose} says {there}, ours says {here}: nothing is decided in this cycle")

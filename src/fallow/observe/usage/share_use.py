@@ -54,8 +54,8 @@ async def _read(
     busy = f"({select(_ENGINE)} or {select(_UTIL)} / 100)"
     # A sample counts for two minutes: Prometheus itself would carry it on for five.
     measured = " or ".join(f"present_over_time({select(each)}[{_FRESH:.0f}s])" for each in (_ENGINE, _UTIL))
-    total = f"({used} + on ({words.namespace}, {words.pod}, UUID) {free})"
-    part = f"({used} / on ({words.namespace}, {words.pod}, UUID) {total})"
+    total = f"({used} + {free})"  # lines of one page: all of their labels are alike, also of instances and slices
+    part = f"({used} / {total})"
     return _see(
         lookback, gpu=await ask("avg", f"avg_over_time({busy}{near})"),
         counted=await ask("min", f"count_over_time(({measured}){near})"),

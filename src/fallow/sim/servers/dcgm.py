@@ -33,7 +33,8 @@ class HoldReading(msgspec.Struct, frozen=True):
     """What one hold did since the last read."""
 
     activity: float  # 0-1
-    memory_mib: float
+    memory_mib: float  # used; the next: free
+    free_mib: float
     watts: float  # of the board, as the next
     joules: float
 
@@ -57,6 +58,7 @@ _METRICS = (
     _Metric("DCGM_FI_DEV_GPU_UTIL", "GPU utilization (in %).", on_mig=False),
     _Metric("DCGM_FI_DEV_MEM_COPY_UTIL", "Memory utilization (in %).", on_mig=False),
     _Metric("DCGM_FI_DEV_FB_USED", "Framebuffer memory used (in MiB)."),
+    _Metric("DCGM_FI_DEV_FB_FREE", "Framebuffer memory free (in MiB)."),
     _Metric("DCGM_FI_PROF_GR_ENGINE_ACTIVE", "Ratio of time the graphics engine is active."),
     _Metric("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", "Ratio of cycles the tensor (HMMA) pipe is active."),
     _Metric(
@@ -122,7 +124,8 @@ def labels_of(node: str, hold: Hold) -> Mapping[str, str]:
 
 def _make_values(reading: HoldReading, lies: bool) -> tuple[float, ...]:
     by_device, by_profiling = _make_activity(reading.activity), _make_activity(0.0 if lies else reading.activity)
-    return (*by_device[:2], reading.memory_mib, *by_profiling[2:], reading.watts, round(reading.joules * 1000))
+    memory = reading.memory_mib, reading.free_mib
+    return (*by_device[:2], *memory, *by_profiling[2:], reading.watts, round(reading.joules * 1000))
 
 
 @functools.cache

@@ -25,7 +25,8 @@ from fallow.sim.world.world import MIG_PROFILE, Fault, SimNode, World
 
 IDLE_SHARE = 0.2  # of its rated power that a board draws which holds a context and does nothing
 UNRATED_WATTS = 300.0  # of a model that nobody knows
-HELD_MIB = 30_000.0  # frameworks take most of the memory at their start and keep it
+UNRATED_GIB = 40.0
+HELD_SHARE = 0.3  # of the memory: a model and its context, taken at the start and kept
 
 
 class _LastRead(msgspec.Struct):
@@ -40,6 +41,13 @@ def rate(model: str) -> float:
     """The power at full load, in watts."""
     known = gpus.find(model)
     return float(known.watts) if known else UNRATED_WATTS
+
+
+def size(model: str, profile: str = "") -> float:
+    """The memory of a GPU, or of an instance of it, in MiB."""
+    known = gpus.find(model)
+    instance = known.mig.find(profile) if known and known.mig and profile else None
+    return 1024.0 * ((instance.memory_gib if instance else None) or (known.memory_gib if known else UNRATED_GIB))
 
 
 class ExporterServer:
@@ -100,7 +108,7 @@ class ExporterServer:
         parts = len(visible) // node.gpus
         acts = {hold: float(visible[hold.gpu * parts + int(hold.instance or 0)]) for hold in self._holds(node)}
         readings = {
-            hold: dcgm.HoldReading(act, HELD_MIB if hold.pod else 0.0, watts[hold.gpu], joules[hold.gpu])
+            hold: _read_hold(hold, act, watts[hold.gpu], joules[hold.gpu])
             for hold, act in acts.items() if not math.isnan(act)
         }
         return list(readings), list(readings.values())
@@ -144,3 +152,9 @@ class ExporterServer:
             gpu, self._world.uuids[slot], node.model.replace("-", " "), namespace, pod, str(part) if is_mig else "",
             profile=MIG_PROFILE if is_mig else "", vgpu=str(part) if is_shared else "",
         )
+
+
+def _read_hold(hold: dcgm.Hold, activity: float, watts: float, joules: float) -> dcgm.HoldReading:
+    memory = size(hold.model, hold.profile)
+    used = round(memory * HELD_SHARE) if hold.pod else 0
+    return dcgm.HoldReading(activity, float(used), memory - used, watts, joules)

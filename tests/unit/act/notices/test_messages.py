@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
 import pytest
 from aiohttp import web
+from tests import builders
+from tests.builders import HOUR
 from tests.unit.act.carrying import MakeHands, annotations
 from tests.unit.act.examples import EXAMPLES, NOW, identified
 from tests.unit.act.notices.telling import HEAD, carry_out, several, slack_at, warn_of, wires
 from tests.unit.act.server import Server
 from tests.unit.clients import loopback
 
-from fallow import names
-from fallow.act.notices import card, delivery, facts, letter, slack
+from fallow import names, settings
+from fallow.act.notices import card, delivery, facts, letter, plain, slack
+from fallow.decide.idle import plan as brain
 from fallow.doors.answers import workloads as naming
 from fallow.model import bills, decision, units
 from fallow.model.decision import Status
 from fallow.model.policies import idle
 from fallow.model.secret import Secret
+from fallow.stories import idle as stories
 
 EVIL = "<img src=x onerror=alert(1)>&*_[x](http://e)"
 
@@ -146,8 +151,17 @@ def test_the_same_sentence_everywhere() -> None:
     sentence = "llm has done no work for 47 min on any of its 12 GPUs."
     assert sentence in slack.notice(found, ())["attachments"][0]["fallback"]
     assert sentence in letter.notice(found).text
-    assert sentence in letter.notice(found).html
+    assert sentence in re.sub("<[^>]+>", "", letter.notice(found).html)
     assert sentence in card.notice(found)[0][0]["text"]
+
+
+def test_a_letter_marks_what_was_measured_and_names_the_cost_so_far_and_the_way_back() -> None:
+    html, text = letter.notice(facts_of()).html, letter.notice(facts_of()).text
+    assert ">no work for 47 min</span> on any of its 12 GPUs." in html
+    assert "scaled to 0 at <b>00:16 UTC</b> at the earliest" in html
+    assert "one press on the same page" in html
+    assert "$20.48 an hour, $16.04 so far" in html
+    assert "$20.48 an hour, $16.04 so far" in text
 
 
 def test_slack_is_told_as_the_contract_says() -> None:
@@ -167,12 +181,46 @@ def test_slack_is_told_as_the_contract_says() -> None:
     ]
 
 
+def blocks_of(message: Any) -> list[tuple[str, str]]:
+    return [(each["action_id"], each["text"]["text"]) for each in message["attachments"][1]["blocks"][0]["elements"]]
+
+
+def test_a_bots_buttons_are_blocks_and_a_webhooks_stand_in_the_old_form_and_none_twice() -> None:
+    found = facts_of()
+    webhook, bot = slack.notice(found, ()), slack.notice(found, (), by_bot=True)
+    assert blocks_of(webhook) == [("why", "Why")]
+    assert blocks_of(bot) == [("ack_4", "Keep 4h"), ("ack_8", "Keep 8h"), ("ack_24", "Keep 24h"), ("why", "Why")]
+    assert bot["attachments"][0] == {**webhook["attachments"][0], "actions": []}
+    first, *_, last = bot["attachments"][1]["blocks"][0]["elements"]
+    assert (first["value"], last["url"]) == ("Deployment:team-a:llm:4", found.page)
+    rests = slack.paused(found, "It rests.", (), by_bot=True)
+    assert blocks_of(rests) == [("resume", "Resume"), ("why", "Why")]
+
+
+@pytest.mark.parametrize(("secret", "ids"), [
+    ("bot_token", ["ack_4", "ack_8", "ack_24", "why"]), ("webhook_url", ["why"]),
+])
+async def test_by_which_wire_it_goes_decides(
+    server: Server, api: Any, make_hands: MakeHands, secret: str, ids: list[str]
+) -> None:
+    async with loopback.serve(lambda asked: web.Response(
+        **({"text": "ok"} if secret == "webhook_url" else {"text": '{"ok": true}', "content_type": "application/json"})
+    )) as inbox, wires(api) as out:
+        given = (("api_url", inbox.url), ("channel", "#ml"), (secret, Secret(f"{inbox.url}/x")))
+        hands = make_hands(wires=out, address=delivery.Address(head=HEAD))
+        [outcome] = await carry_out(hands, [warn_of(several(server, 1)[0], idle.Channel("team", "slack", given))])
+    assert outcome.status is Status.done
+    assert [name for name, _ in blocks_of(msgspec.json.decode(inbox.asked[0].body))] == ids
+
+
 def test_where_nobody_listens_there_are_no_buttons() -> None:
     """Who pressed one would believe that it is kept."""
     found = facts_of()
     found = msgspec.structs.replace(found, head=msgspec.structs.replace(HEAD, has_buttons=False))
-    assert slack.notice(found, ())["attachments"][0]["actions"] == []
-    assert slack.paused(found, "It rests.", ())["attachments"][0]["actions"] == []
+    for by_bot in (False, True):
+        for message in (slack.notice(found, (), by_bot=by_bot), slack.paused(found, "It rests.", (), by_bot=by_bot)):
+            [only] = message["attachments"]
+            assert only["actions"] == []
     assert "fallow resume Deployment/llm -n team-a" in str(slack.paused(found, "It rests.", ()))
 
 
@@ -203,25 +251,49 @@ def test_links_open_the_page_with_a_time_chosen_and_never_act() -> None:
     assert draft.html.count("?keep=") == 3
 
 
-async def test_a_webhook_is_told_by_the_names_that_explain_has(
-    server: Server, api: Any, make_hands: MakeHands
+BOOKS = idle.Channel("books", "webhook", (("url", Secret("https://books.example.com")),))
+
+
+def test_a_webhook_is_told_what_explain_tells() -> None:
+    world, notice = builders.World(), idle.Notice(required=True, grace=1800.0, channels=(BOOKS,))
+    world.workload("ml/llm", gpus=[builders.idle(for_=2 * HOUR), builders.idle(for_=3 * HOUR)])
+    seen, mandate = world.snapshot(), builders.mandate(builders.rule(notice=notice))
+    made = brain.make_plan(seen, mandate, decision.Memory(), world.now)
+    [warn] = [each for each in made.decisions if isinstance(each, decision.Warn)]
+    gathered = delivery.Address(head=HEAD).gather_facts(warn.finding, world.now, warn.pauses_at, warn.proof)
+    said = msgspec.json.decode(msgspec.json.encode(plain.notice(gathered)))
+    look = stories.Look(seen, made, settings.read_flags({}, {}))
+    answer = naming.explanation(warn.finding, made.findings.evidence(0), look.patch_of(warn.finding), world.now, None)
+    explained = msgspec.json.decode(msgspec.json.encode(answer))
+    beside = {"type", "cluster", "models", "page", "keep", "resume", "nextAction"}
+    assert said["nextAction"] == {"type": "pause", "at": units.rfc3339(world.now + 1800)}
+    assert (said["type"], said["patch"].keys(), len(said["gpus"])) == ("notice", explained["patch"].keys(), 2)
+    assert all(_is_within(said[name], explained[name]) for name in said.keys() - beside)
+
+
+def _is_within(some: Any, whole: Any) -> bool:
+    """All that the one says, the other says too."""
+    if isinstance(some, dict) and isinstance(whole, dict):
+        return all(name in whole and _is_within(value, whole[name]) for name, value in some.items())
+    if isinstance(some, list) and isinstance(whole, list):
+        return len(some) == len(whole) and all(map(_is_within, some, whole))
+    return bool(some == whole)
+
+
+@pytest.mark.parametrize(("count", "kind"), [(1, "notice"), (21, "notices")])
+async def test_a_webhook_gets_one_workload_as_it_is_and_many_in_a_list(
+    server: Server, api: Any, make_hands: MakeHands, count: int, kind: str
 ) -> None:
     async with loopback.serve(lambda asked: web.Response()) as inbox, wires(api) as out:
         books = idle.Channel("books", "webhook", (("url", Secret(f"{inbox.url}/x")),))
         hands = make_hands(wires=out, address=delivery.Address(head=HEAD))
-        warn = warn_of(several(server, 1)[0], books, holdings=(bills.ModelHolding("T4", 2.0, 8),))
-        await carry_out(hands, [warn])
-    said = msgspec.json.decode(inbox.asked[0].body)
-    [one] = said["workloads"]
-    beside = {"cluster", "models", "page", "keep", "resume"}
-    names_of = {field.encode_name for field in msgspec.structs.fields(naming.Explanation)}
-    assert (said["type"], one.keys() - beside - names_of) == ("notice", set())
-    assert one.keys() >= {
-        "workload", "verdict", "reasons", "skips", "policy", "idleSince", "atLeast", "windowSeconds", "coverage",
-        "nextAction", "cost",
-    }
-    assert (one["verdict"], one["nextAction"]) == ("idle", {"type": "pause", "at": units.rfc3339(NOW + 1800)})
-    assert (one["idleSince"], one["cost"]["currency"]) == (units.rfc3339(NOW - 47 * 60), "USD")
+        known = (bills.ModelHolding("T4", 2.0, 8),)
+        await carry_out(hands, [warn_of(thing, books, holdings=known) for thing in several(server, count)])
+    [said] = [msgspec.json.decode(asked.body) for asked in inbox.asked]
+    every = said.get("workloads", [said])
+    assert (said["type"], len(every)) == (kind, count)
+    assert {(one["verdict"], one["cost"]["currency"]) for one in every} == {("idle", "USD")}
+    assert {one["idleSince"] for one in every} == {units.rfc3339(NOW - 47 * 60)}
 
 
 def test_without_a_page_the_commands_are_there() -> None:

@@ -73,7 +73,7 @@ RUNGS = {
     "memory-grew": (idle(signals={Signal.fb_growth: 256.0}), Reason.Busy),
     "requests": (idle(signals={Signal.requests: 1.0}), Reason.Busy),
     "no-requests": (idle(signals={Signal.requests: 0.0}), Reason.GoneIdle),
-    "power-is-not-asked-for": (idle(signals={Signal.power: 400.0}), Reason.GoneIdle),
+    "power-is-not-asked-for": (idle(signals={Signal.power: 400.0}, floor=350.0), Reason.GoneIdle),
     "kernel-within-the-window": (Gpu(signals={Signal.last_kernel: 29 * MINUTE}), Reason.Busy),
     "kernel-before-the-window": (Gpu(signals={Signal.last_kernel: 31 * MINUTE}), Reason.GoneIdle),
     "only-secondary-signals": (Gpu(primaries=(), signals={Signal.dram: 0.0}), Reason.NoSignal),
@@ -239,11 +239,11 @@ def test_one_profiling_value_above_0_calms_the_canary() -> None:
 
 
 @pytest.mark.parametrize(("said", "gpu", "reason"), [
-    ({"power_watts": 100.0}, idle(signals={Signal.power: 100.0}), Reason.Busy),
-    ({"power_watts": 100.0}, idle(signals={Signal.power: 99.0}), Reason.GoneIdle),
+    ({"power_watts": 100.0}, idle(signals={Signal.power: 100.0}, floor=60.0), Reason.Busy),
+    ({"power_watts": 100.0}, idle(signals={Signal.power: 99.0}, floor=60.0), Reason.GoneIdle),
     ({"power_floor": True}, idle(signals={Signal.power: 116.0}, floor=100.0), Reason.Busy),
     ({"power_floor": True}, idle(signals={Signal.power: 115.0}, floor=100.0), Reason.GoneIdle),
-    ({"power_floor": True}, idle(signals={Signal.power: 400.0}), Reason.GoneIdle),
+    ({"power_floor": True}, idle(signals={Signal.power: 400.0}), Reason.ExporterSuspect),
     ({"activity": 0.05}, idle(signals={Signal.gr_engine: 0.04}), Reason.GoneIdle),
     ({"disabled_signals": frozenset({"pcie"})}, idle(signals={Signal.pcie: 1e9}), Reason.GoneIdle),
     ({"coverage": 0.5}, idle(coverage=0.6), Reason.GoneIdle),

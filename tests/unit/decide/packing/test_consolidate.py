@@ -54,6 +54,7 @@ def test_an_empty_node_is_no_home_that_would_only_move_the_hole() -> None:
     (tenant("p", "low", unclear="minds which pods are beside it"), "minds which pods"),
     (tenant("p", "low", created_at=NOW - 599), "has hardly begun"),
     (change(tenant("p", "low"), annotations={names.ACK_UNTIL: units.rfc3339(NOW + 60)}), "acknowledgement"),
+    (change(tenant("p", "low"), annotations={names.ACK_UNTIL_ALIAS: units.rfc3339(NOW + 60)}), "acknowledgement"),
 ])
 def test_one_who_must_stay_keeps_the_node(odd: cluster.Pod, why: str) -> None:
     found = plan(CLUSTER, odd, *USED)

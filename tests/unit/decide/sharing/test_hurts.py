@@ -119,6 +119,17 @@ def test_reverts_are_counted_by_the_policys_own_status_and_not_by_what_tenants_e
     assert (standing.degraded[:2], standing.reverted) == (("True", "TooManyReverts"), 1)
 
 
+def test_pods_that_only_wait_and_say_that_they_share_do_not_make_those_few_whom_a_policy_hurt() -> None:
+    made = builders.World()
+    for name in ("a", "b", "c"):
+        made.workload(f"ml/{name}", pod={"annotations": SHARED})
+    for number in range(100):
+        made.workload(f"evil/{number}", pod={"annotations": SHARED, "node": "", "phase": "Pending"})
+    reverts = (ShareRevert("uid-ml/a", NOW - HOUR),)
+    counts = sharing.count_reverts(scenes.policy(), made.workloads, made.pods, reverts, NOW)
+    assert (counts.owners, sharing.hurts_too_many(counts)) == (3, True)
+
+
 def test_a_policy_that_hurt_too_many_only_audits_until_somebody_changes_it() -> None:
     said = {"type": "Degraded", "status": "True", "reason": "TooManyReverts", "observedGeneration": 3}
     written = {"metadata": {"name": "small", "generation": 3}, "spec": {"strategy": "mps", "mode": "enforce"},

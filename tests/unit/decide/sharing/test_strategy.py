@@ -16,7 +16,7 @@ from fallow import names
 from fallow.decide import sharing
 from fallow.decide.sharing import parts
 from fallow.model import cluster, units
-from fallow.model.classes import WorkClass
+from fallow.model.classes import Behaviour, WorkClass
 from fallow.model.policies.sharing import SharingMode, SharingPolicy, Strategy
 from fallow.model.seen import ABSENT, Input, Known, Unseen
 from fallow.model.selectors import Selector
@@ -31,6 +31,7 @@ from fallow.model.sharing import (
     SharePod,
     ShareReason,
 )
+from fallow.model.units import DAY
 
 AUTO, MIG = policy(), policy("mig")
 
@@ -363,6 +364,7 @@ POLICIES = st.lists(st.builds(
     policy, st.sampled_from([*Strategy]), name=st.sampled_from("abc"), priority=st.integers(0, 2),
     created_at=st.sampled_from([1.0, 2.0]), mode=st.sampled_from([*SharingMode]),
     profile=st.sampled_from(["", "", "1g.10gb"]), rollout_percent=st.sampled_from([0, 50, 100]),
+    work=st.sampled_from([frozenset(), {WorkClass.batch}, {WorkClass.inference}]),
 ), max_size=4)
 NODES = st.lists(st.sampled_from([
     scenes.CUT, scenes.MPS, scenes.SLICED, mig_node("big", g3_40=2, g4_40=1), sharing_node(replicas=16),
@@ -392,6 +394,40 @@ def test_never_more_than_one_gpu_never_less_memory_than_needed_and_always_alike(
         giving = [node for node in accepted if verdict.part.selector.items() <= node.labels.items()]
         assert any((parts.read_memory(node) or 0) >= needed.memory * (parts.count_replicas(node) or 1)
                    for node in giving)
+
+
+BEHAVED = st.sampled_from([
+    ABSENT, *(
+        used(mean=mean, behaviour=Known(Behaviour(seconds=DAY, coverage=1.0, mean=mean, deviation=0.01, idle=idle)))
+        for mean, idle in ((0.9, 0.0), (0.2, 0.0), (0.05, 0.9), (0.4, 0.0))
+    ),
+])
+
+
+BY_CLASS = st.lists(st.builds(
+    policy, st.sampled_from(["timeslicing", "mps", "exclusive"]), name=st.sampled_from("abc"),
+    priority=st.integers(0, 2), work=st.sampled_from([frozenset(), {WorkClass.batch}, {WorkClass.training}]),
+), min_size=1, max_size=3)
+
+
+@hypothesis.given(st.sampled_from(["app", "app", "jupyter"]), BY_CLASS, BEHAVED)
+def test_what_an_owner_did_and_cannot_be_seen_lets_no_other_policy_share_its_gpu(
+    image: str, policies: list[SharingPolicy], use: Input[OwnerUse]
+) -> None:
+    made = needing("8Gi", container(image=image))
+    in_sight, unseen = (judge(made, around(*policies, use=each)) for each in (use, Unseen("Prometheus is down")))
+    assert isinstance(unseen, KeptWhole) or unseen.policy == in_sight.policy
+
+
+@pytest.mark.parametrize(("use", "reason"), [
+    (used(mean=0.9, behaviour=Known(Behaviour(seconds=DAY, coverage=1.0, mean=0.9, deviation=0.0, idle=0.0))),
+     "NoPolicy"), (Unseen("Prometheus is down"), "UsageUnknown"), (ABSENT, ""),
+], ids=["trains", "unseen", "nobody-measures"])
+def test_a_policy_for_batch_does_not_take_whom_nobody_sees_train(use: Input[OwnerUse], reason: str) -> None:
+    made = needing("8Gi", container(image="app"))
+    for_batch = policy("timeslicing", work=frozenset({WorkClass.batch}))
+    verdict = judge(made, around(for_batch, use=use))
+    assert (str(verdict.reason) if isinstance(verdict, KeptWhole) else "") == reason
 
 
 def _tie(policies: list[SharingPolicy]) -> bool:

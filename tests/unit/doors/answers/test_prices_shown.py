@@ -86,3 +86,9 @@ def test_what_is_wasted_has_one_source_of_money(
 ) -> None:
     page = waste.find_waste(rows_of(see(rates)), report, price_book.LIST_CURRENCY)
     assert (page.lines[0].per_hour, page.currency, page.is_list) == (per_hour, currency, is_list)
+
+
+def test_who_stands_paused_is_not_told_to_take_less() -> None:
+    rows = [msgspec.structs.replace(row, group="paused", idle_gpus=0) for row in rows_of(see(ABSENT))]
+    assert waste.find_waste(rows, booked(3.0), "USD").lines[0].helps.startswith("it stands paused: nothing, until ")
+    assert waste.find_waste([], booked(3.0), "USD").lines[0].helps == "give it a part of a GPU, or fewer GPUs"

@@ -16,7 +16,7 @@ from fallow.doors.answers import workloads as naming
 from fallow.doors.answers.cost_books import CostBooks
 from fallow.doors.api import answering, endpoints, openapi, pages
 from fallow.doors.cli import pages as pages_of
-from fallow.model import cluster, decision, marks
+from fallow.model import cluster, decision, marks, units
 from fallow.model.gaming import Suspect
 from fallow.model.history import AuditEntry, CameBy, Happened
 from fallow.model.policies import idle
@@ -403,6 +403,7 @@ async def test_history_regrets_and_savings_come_from_what_was_written_down(world
         decisions = await client.get("/api/v1/decisions?limit=2")
         older = await client.get(f"/api/v1/decisions?cursor={decisions['next']}")
         some = await client.get("/api/v1/decisions?type=paused,regretted")
+        early = await client.get(f"/api/v1/decisions?until={units.rfc3339(NOW - 4 * HOUR)}")
         history = await client.get("/api/v1/workloads/ml/Deployment/quiet/history")
         savings, regrets = await client.get("/api/v1/savings"), await client.get("/api/v1/regrets")
         pace = await client.get("/api/v1/pace?window=24h")
@@ -410,6 +411,9 @@ async def test_history_regrets_and_savings_come_from_what_was_written_down(world
     assert [one["type"] for one in decisions["items"] + older["items"]] == [
         "frozen", "notPaused", "regretted", "resumed", "paused"]
     assert [one["type"] for one in some["items"]] == ["regretted", "paused"]
+    every = dict.fromkeys(("paused", "resumed", "regretted", "notPaused", "frozen"), 1)
+    assert decisions["counts"] == older["counts"] == every  # also of what is not shown
+    assert (some["counts"], early["counts"]) == ({"paused": 1, "regretted": 1}, {"paused": 1})
     assert [one["type"] for one in history["items"]] == ["notPaused", "regretted", "resumed", "paused"]
     assert (savings["gpuHours"], savings["days"][-1]["regrets"], len(savings["days"])) == (2.0, 1, 7)
     assert savings["days"][-1]["takenGpuHours"] is None

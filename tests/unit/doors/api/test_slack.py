@@ -113,6 +113,23 @@ async def test_resume(pressed: Pressed) -> None:
     assert pressed.scene.marks("off")[names.RESUMED_BY] == "slack:ada(U1)"
 
 
+async def test_a_block_does_what_the_old_button_does(pressed: Pressed) -> None:
+    block = {"type": "button", "block_id": "b1", "action_id": "ack_4", "action_ts": "1", "value": KEEP["value"],
+             "text": {"type": "plain_text", "text": "Keep 4h", "emoji": True}}
+    answer = await pressed.press(block, type="block_actions")
+    assert (answer.status, answer.body) == (200, "Acknowledged")
+    assert pressed.scene.marks("llm")[names.ACK_BY] == "slack:ada(U1)"
+    back = {"action_id": "resume", "value": "Deployment:ml:off:resume"}
+    assert (await pressed.press(back, type="block_actions")).body == "Resumed"
+
+
+async def test_why_only_opens_the_page(pressed: Pressed) -> None:
+    answer = await pressed.press({"action_id": "why", "type": "button"}, type="block_actions")
+    assert (answer.status, answer.body) == (200, "OK")
+    assert is_untouched(pressed)
+    assert await pressed.scene.audited() == []
+
+
 FORGED: dict[str, dict[str, str]] = {
     "another-secret": {"secret": "x"}, "no-signature": {"X-Slack-Signature": ""},
     "not-hex": {"X-Slack-Signature": "v0=zz"}, "too-old": {"stamp": "-301"}, "too-new": {"stamp": "301"},

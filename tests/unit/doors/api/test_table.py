@@ -89,8 +89,8 @@ async def test_what_is_not_paused_says_why_not() -> None:
 
 LISTS = {
     "/api/v1/nodes": "nodes", "/api/v1/gpus": "pools", "/api/v1/decisions?since=2026-11-01T00:00:00Z": "items",
-    "/api/v1/savings?window=7d": "days", "/api/v1/regrets": "byPolicy", "/api/v1/policies": "items",
-    "/api/v1/acks": "items",
+    "/api/v1/savings?window=7d": "days", "/api/v1/regrets": "byPolicy", "/api/v1/gaming": "items",
+    "/api/v1/policies": "items", "/api/v1/acks": "items",
 }
 
 

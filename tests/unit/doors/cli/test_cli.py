@@ -55,6 +55,16 @@ def test_every_verb_exists_and_has_help():
         shown = run(main.fallow, verb, "--help")
         assert shown.exit_code == 0, verb
         assert "Usage:" in shown.output
+        assert "Options:\n  KIND/NAME" not in shown.output, "an argument is no option"
+
+
+def test_every_verb_stands_in_help_once_under_what_it_is_for():
+    assert sorted(verb for verbs in main.GROUPS.values() for verb in verbs) == sorted(main.VERBS)
+    shown = run(main.fallow, "--help").output
+    assert [shown.count(f"\n  {verb} ") for verb in main.VERBS] == [1] * len(main.VERBS)
+    assert shown.index("\nBegin here:") < shown.index("\nFor owners:") < shown.index("\nBesides:")
+    few = run(main.gpu_autoscaler, "--help").output
+    assert "For owners" not in few, "a heading with nothing below it"
 
 
 def test_help_imports_nothing_heavy():

@@ -105,6 +105,27 @@ async def test_without_a_source_every_look_ends_with_4_and_says_what_to_do(serve
     assert "say where Prometheus is (--prometheus-url or PROMETHEUS_URL)" in last
 
 
+@pytest.mark.parametrize("words", ["status", "idle", "why Deployment/llm -n ml", "prune --dry-run-scope client"])
+async def test_who_may_not_look_hears_how_one_looks_with_fewer_rights(server, ask, words):
+    server.forbidden.add(("list", "pods"))
+    done = await ask(*words.split(), "--prometheus-url", "http://127.0.0.1:1")
+    assert done.exit_code == 1
+    last = done.output.splitlines()[-1]
+    assert "pods is forbidden" in last
+    assert "What helps: who may read single namespaces only names them (--watch-namespaces ml); " in last
+
+
+@pytest.mark.parametrize("words", ["query up", "optimize", "status"])
+async def test_a_prometheus_that_is_away_is_said_with_how_to_reach_it(server, ask, words):
+    server.put_all(pretend.deployed("llm"))
+    done = await ask(*words.split(), "--prometheus-url", "http://127.0.0.1:1")
+    assert done.exit_code == 1
+    first, last = done.output.splitlines()[0], done.output.splitlines()[-1]
+    assert first.endswith("cannot be reached: connection refused; trying again ...")
+    assert "Prometheus at http://127.0.0.1:1 cannot be reached: connection refused. What helps: check " in last
+    assert done.output.count("trying again") == 1, "it is not asked twice for as long"
+
+
 async def test_status_shows_what_needs_no_measurements(server, ask):
     server.put_all(pretend.deployed("llm"))
     server.put_all(pretend.deployed("asleep", pods=0, annotations=MARKS, spec={"replicas": 0}))

@@ -189,6 +189,7 @@ async def test_one_expression_is_asked_and_shown_or_written(server, ask, prometh
 async def test_what_cannot_be_asked_or_written_is_one_sentence(server, ask, prometheus, words, code, says):
     done = await ask("query", *words, "--prometheus-url", prometheus)
     assert (done.exit_code, says in done.output.splitlines()[-1]) == (code, True), done.output
+    assert "What helps" not in done.output, "Prometheus was reached"
 
 
 def test_without_prometheus_it_says_where_to_name_one():

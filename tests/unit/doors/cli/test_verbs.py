@@ -153,8 +153,9 @@ async def test_a_namespace_that_is_not_there_is_no_empty_one(ask, words):
 async def test_a_namespace_that_may_not_be_read_is_said(server, ask):
     server.forbidden.add(("list", "pods"))
     done = await ask("ack", "deploy/llm", "-n", "ml")
-    assert done.exit_code == 1
+    assert (done.exit_code, done.output.count("\n")) == (1, 1)
     assert "pods is forbidden" in done.output
+    assert "What helps: ask whoever runs the cluster for that right; `kubectl auth can-i --list -n " in done.output
 
 
 async def test_what_could_not_be_seen_is_said_with_it(server, ask):

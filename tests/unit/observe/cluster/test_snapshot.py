@@ -180,12 +180,17 @@ async def test_clocks_that_are_apart_fail_the_look(server: pretend.Server, shift
             await theirs.look_again([], [RULE], NOW)
 
 
-async def test_a_clock_that_nobody_tells_is_not_seen_and_a_little_apart_is_nothing(server: pretend.Server) -> None:
+@pytest.mark.accepts("idle", 53)
+async def test_a_clock_that_nobody_tells_fails_the_look_and_a_little_apart_is_nothing(server: pretend.Server) -> None:
     async with server.api() as api, mirror.Mirror(api) as seen:
         await seen.list_all(NOW)
-        silent = snapshot.Eyes(seen, Notes(Unseen("no Date")), clock=lambda: time.time() + 50)
-        found = (await silent.take_snapshot([RULE], NOW)).missing
-        assert [(each.what, each.because) for each in found] == [("the clock of Prometheus", "no Date")]
+        near = snapshot.Eyes(seen, Notes(Known(time.time())), clock=lambda: time.time() + 50)
+        assert (await near.take_snapshot([RULE], NOW)).missing == ()
+        silent = snapshot.Eyes(seen, Notes(Unseen("no Date")), clock=time.time)
+        with pytest.raises(errors.BadAnswer, match="the clock of Prometheus is not told: no Date: nothing is decided"):
+            await silent.take_snapshot([RULE], NOW)
+        with pytest.raises(errors.BadAnswer, match="the clock of Prometheus is not told"):
+            await silent.look_again([], [RULE], NOW)
 
 
 async def test_whose_series_do_not_count_is_not_seen_and_told_apart_from_the_rest(server: pretend.Server) -> None:

@@ -123,7 +123,7 @@ def test_counters_that_lie_leave_utilisation_and_power_true() -> None:
 
 def test_labels_are_escaped() -> None:
     page = dcgm.DcgmPage('no"de\\')
-    shown = dcgm.make_values([dcgm.Hold(0, "GPU-1", "a\nb", "ml", "p")], [dcgm.HoldReading(0.5, 1.0, 60.0, 1.0)])
+    shown = dcgm.make_values([dcgm.Hold(0, "GPU-1", "a\nb", "ml", "p")], [dcgm.HoldReading(0.5, 1.0, 9.0, 60.0, 1.0)])
     told = page.render(shown)
     ((labels, value),) = read(told)["DCGM_FI_PROF_GR_ENGINE_ACTIVE"]
     assert (labels["Hostname"], labels["modelName"], value) == ('no"de\\', "a\nb", 0.5)

@@ -66,6 +66,14 @@ def scene() -> Scene:
     ('label_replace(max by (job)(up{}), "part", "1", "", "")', [1.0]),
     ("max by (job)(up)", [1.0]), ("max by (Hostname)(max_over_time(" + GR + "[5m]))", [0.0]),
     ("nothing_of_that_name{}", []),
+    ("avg by (Hostname)(max_over_time(" + GR + "[1h]))", [0.4]),
+    ("avg_over_time((" + GR + '{exported_pod="llm-0"} or up / 100)[25m:1m])', [0.032, 0.01]),
+    ("count_over_time(" + GR + '{exported_pod="llm-0"}[7d:5m])', [6.0]),
+    ("quantile_over_time(0.95, " + GR + '{exported_pod="llm-0"}[25m:1m])', [0.0]),
+    ("quantile_over_time(0.98, " + GR + '{exported_pod="llm-0"}[25m])', [0.8 * 0.52]),
+    ("present_over_time(" + GR + '{exported_pod="llm-0"}[2m])', [1.0]),
+    ('(DCGM_FI_DEV_FB_USED{gpu="0"} + DCGM_FI_DEV_FB_FREE{gpu="0"})', [81920.0]),
+    ('DCGM_FI_DEV_FB_USED{gpu="0"} / (DCGM_FI_DEV_FB_USED + DCGM_FI_DEV_FB_FREE)', [0.3]),
 ])
 def test_what_our_source_may_ask_is_computed(scene: Scene, question: str, values: list[float]) -> None:
     scene.play(30)
@@ -80,8 +88,10 @@ def test_a_rise_is_carried_on_to_the_borders_and_resets_are_counted() -> None:
 
 
 @pytest.mark.parametrize("question", [
-    "", "rate(up{}[5m])", "sum by (job)(up{})", "up{} and up{}", "up{} + up{}", "up{", "up{job=}", 'up{job="a}',
-    "max(up{})", "up{}[5m]", "max_over_time(up{}[5m:1m])", "up{} offset 5m", "up{} up{}", "§", 'up{job=~"("}',
+    "", "rate(up{}[5m])", "sum by (job)(up{})", "up{} and up{}", "up{} % up{}", "up{", "up{job=}", 'up{job="a}',
+    "max(up{})", "up{}[5m]", "max_over_time(up{}[5m:1s])", "max_over_time((up{})[5m])",
+    "max_over_time((max_over_time(up{}[1d:1m]))[1d:1m])", "quantile_over_time(up{}[5m])",
+    "up{} offset 5m", "up{} up{}", "§", 'up{job=~"("}',
     'label_replace(up{}, "a", "$1", "job", "(.*)")', "count_over_time(up{}[5m]) > 1", "topk(3, up{})",
     pytest.param("(" * 3000 + "up{}" + ")" * 3000, id="3000 brackets"),
     pytest.param("max by (job)(" * 5000 + "up{}" + ")" * 5000, id="5000 aggregations"),

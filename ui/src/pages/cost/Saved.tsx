@@ -2,8 +2,9 @@
 import type { Acks, AckSpendPage, CostSavingsPage, SavingLine } from "../../api";
 import { useAnswer } from "../../ask";
 import { at } from "../../clock";
+import { useNarrow } from "../../hooks";
 import { Answered, Head } from "../../parts/small";
-import { Table } from "../../parts/Table";
+import { Table, type Column } from "../../parts/Table";
 import { workloadPath } from "../../route";
 import { addUp, money, tenth, time } from "../../words";
 
@@ -49,6 +50,13 @@ function Lines({ page }: { page: CostSavingsPage }) {
   const tenths = (of: number[]) => Math.round(of.reduce((a, b) => a + b, 0) * 10) / 10;
   const most = Math.max(1, ...rows.map((row) => row.gpuHours));
   const shown = rows.map((row, i) => ({ ...row, taken: taken[i]!, left: left[i]!, freed: tenths([taken[i]!, left[i]!]) }));
+  const narrow = useNarrow();
+  const saved: Column<(typeof shown)[number]> = {
+    head: "saved",
+    right: true,
+    cell: (row) => <b>{money(row.saved, currency)}</b>,
+    sum: money(page.saved, currency),
+  };
   const isPrice = (row: (typeof shown)[number]) => !row.gpuHours;
   return (
     <>
@@ -59,7 +67,8 @@ function Lines({ page }: { page: CostSavingsPage }) {
           rows={shown}
           columns={[
             { unseen: "How", class: "nw", cell: (row) => <b>{WORDS[row.type]}</b>, sum: "Total" },
-            {
+            narrow && saved,
+            !narrow && {
               unseen: "Taken and not taken, drawn",
               class: "spc",
               cell: (row) =>
@@ -74,7 +83,7 @@ function Lines({ page }: { page: CostSavingsPage }) {
             },
             { head: "taken by others", right: true, cell: (row) => !isPrice(row) && tenth(row.taken), sum: tenth(tenths(taken)) },
             { head: "not taken", right: true, cell: (row) => !isPrice(row) && tenth(row.left), sum: tenth(tenths(left)) },
-            { head: "saved", right: true, cell: (row) => <b>{money(row.saved, currency)}</b>, sum: money(page.saved, currency) },
+            !narrow && saved,
             {
               head: "how it is counted",
               class: "q xs how",

@@ -1,6 +1,7 @@
 // Who caused it: a row for each, its four parts, and below them the platform's and the total. A row leads to the same page of it alone.
 import type { ComponentChildren } from "preact";
 import { PART_WORDS } from "../../api";
+import { useNarrow } from "../../hooks";
 import { Table, type Column } from "../../parts/Table";
 import { set } from "../../route";
 import { MINUS, money, tenth } from "../../words";
@@ -53,7 +54,7 @@ function Name({ line, chosen }: { line: Line; chosen: Choices }) {
 
 const change = (ratio: number | null) =>
   ratio === null ? "" : `${ratio > 0 ? "+" : ratio < 0 ? MINUS : ""}${(Math.abs(ratio) * 100).toFixed(1)}\u00a0%`;
-const share = (percent: number) => (percent === 100 ? "100\u00a0%" : `${percent.toFixed(1)}\u00a0%`);
+const shareOf = (percent: number) => (percent === 100 ? "100\u00a0%" : `${percent.toFixed(1)}\u00a0%`);
 
 type Props = { rows: Line[]; below: Line[]; total: Line; chosen: Choices; currency: string };
 export function WhoCaused({ rows, below, total, chosen, currency }: Props) {
@@ -73,6 +74,14 @@ export function WhoCaused({ rows, below, total, chosen, currency }: Props) {
     cell: (line) => line.parts && !line.isUnpriced && money(line.parts[of], currency),
     sum: "",
   });
+  const narrow = useNarrow();
+  const hours: Column<Line> = {
+    ...head("hours", "GPU-hours"),
+    right: true,
+    cell: (line) => line.hours !== null && tenth(line.hours),
+    sum: tenth(total.hours),
+  };
+  const share: Column<Line> = { head: "Share", right: true, class: "q", cell: (line) => shareOf(line.share), sum: shareOf(total.share) };
   const bold = (line: Line): ComponentChildren => (line.isUnpriced ? <span class="q">no price</span> : <b>{money(line.cost, currency)}</b>);
   return (
     <div class="scroll" tabindex={0} role="region" aria-label="Who caused it">
@@ -83,18 +92,15 @@ export function WhoCaused({ rows, below, total, chosen, currency }: Props) {
         mark={(line) => (line.kind === "held" ? "sub" : undefined)}
         columns={[
           { ...head("name", headOf(chosen.by)), class: "who", cell: (line) => <Name line={line} chosen={chosen} />, sum: "Total" },
-          {
-            ...head("hours", "GPU-hours"),
-            right: true,
-            cell: (line) => line.hours !== null && tenth(line.hours),
-            sum: tenth(total.hours),
-          },
+          !narrow && hours,
           { ...head("cost", "Cost"), right: true, cell: bold, sum: money(total.cost, currency) },
-          { head: "Share", right: true, class: "q", cell: (line) => share(line.share), sum: share(total.share) },
-          { unseen: "Its parts, drawn", class: "spc", cell: (line) => <Strip line={line} />, sum: "" },
+          narrow && part("heldIdle"), // what one wants to see without pushing it aside
+          narrow && hours,
+          share,
+          !narrow && { unseen: "Its parts, drawn", class: "spc", cell: (line) => <Strip line={line} />, sum: "" },
           part("used"),
           part("allocatedUnused"),
-          part("heldIdle"),
+          !narrow && part("heldIdle"),
           part("useUnknown"),
           {
             ...head("perHour", "per GPU-hour"),

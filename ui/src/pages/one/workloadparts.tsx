@@ -394,7 +394,7 @@ export function PausedBefore({ explanation, now }: { explanation: Explanation; n
           { right: true, cell: (p) => (p.readyAfterSeconds === null ? "" : exactSpan(p.readyAfterSeconds)) },
         ]}
       />
-      <p class="q xs after">Right: from click to all pods ready.</p>
+      {pauses.some((p) => p.readyAfterSeconds !== null) && <p class="q xs after">Right: from click to all pods ready.</p>}
     </section>
   );
 }

@@ -74,7 +74,7 @@ export function StatesChart({ states }: { states: States }) {
   const total = Math.max(1, ...states.total.map((v) => v ?? 0), ...tops[3]!);
   const extra = total >= 1000 ? 14 : 0; // room for longer figures
   const left = (narrow ? 26 : 30) + extra,
-    right = (narrow ? 84 : 92) + extra;
+    right = 96 + extra; // "12.1 cannot tell"
   const bottom = narrow ? 168 : 192;
   const y = (v: number) => Math.round((bottom - (v / total) * (bottom - 8)) * 10) / 10;
   const every = Math.max(1, Math.ceil(last / 24));

@@ -6,6 +6,7 @@ import { demo, fetchJson, Refused, useAnswer } from "../../ask";
 import { at, useNow } from "../../clock";
 import { download } from "../../csv";
 import { useTitle } from "../../hooks";
+import { brief } from "./brief";
 import { PaceBars } from "./PaceBars";
 import { Heartbeats, RegretSide } from "./regrets";
 import { Glyph, type GlyphName, Icon } from "../../parts/Glyph";
@@ -56,10 +57,13 @@ const LABEL: [Filter, string][] = [
 const PAGE = 24;
 const byPeople = (d: Decided) => d.source !== "cycle";
 
-type Log = { items: Decided[]; next: string | null; error: Refused | null; loading: boolean };
+type Log = { items: Decided[]; next: string | null; total: number; error: Refused | null; loading: boolean };
+type Counts = Decisions["counts"];
+const counted = (counts: Counts, ...types: DecidedType[]) => types.reduce((sum, type) => sum + (counts[type] ?? 0), 0);
+const NONE: Log = { items: [], next: null, total: 0, error: null, loading: true };
 
 function useLog(filter: Filter, since: string | null, until: string | null): Log & { older: () => void; reload: () => void } {
-  const [log, put] = useState<Log>({ items: [], next: null, error: null, loading: true });
+  const [log, put] = useState<Log>(NONE);
   const [round, setRound] = useState(0);
   const types = TYPES[filter];
   const query = [
@@ -76,12 +80,13 @@ function useLog(filter: Filter, since: string | null, until: string | null): Log
       put((old) => ({
         items: joined(head.data!.items, old.items, old.next === null && old.items.length === 0),
         next: old.items.length > head.data!.items.length ? old.next : head.data!.next,
+        total: Object.values(head.data!.counts).reduce((a, b) => a + b, 0),
         error: null,
         loading: false,
       }));
     else if (head.error) put((old) => ({ ...old, error: head.error, loading: false }));
   }, [head.data, head.error, round]);
-  useEffect(() => put({ items: [], next: null, error: null, loading: true }), [query]);
+  useEffect(() => put(NONE), [query]);
   const older = () => {
     if (!log.next) return;
     fetchJson<Decisions>(`/api/v1/decisions?${query}&cursor=${encodeURIComponent(log.next)}`)
@@ -150,7 +155,7 @@ function Entry({ entry, now }: { entry: Decided; now: number }) {
                 </a>{" "}
               </>
             )}
-            <span class="m">{localised(entry.sentence, now)}</span>
+            <span class="m">{localised(brief(entry), now)}</span>
           </div>
           {hint && <div class="fix xs">{localised(entry.detail!, now)}</div>}
         </td>
@@ -190,25 +195,26 @@ function Entry({ entry, now }: { entry: Decided; now: number }) {
   );
 }
 
-const counted = (items: Decided[], ...types: DecidedType[]) => items.filter((d) => types.includes(d.type)).length;
-
-function daySums(items: Decided[]): string {
+/** Of a whole day, however much of it is shown; people's own acts alone are not counted. */
+function DaySums({ day, filter }: { day: number; filter: Filter }) {
+  const types = TYPES[filter];
+  const [since, until] = [day, day + 86_400_000].map((t) => encodeURIComponent(new Date(t).toISOString()));
+  const only = types ? `&type=${types.join(",")}` : "";
+  const { data } = useAnswer<Decisions>(filter === "people" ? null : `/api/v1/decisions?since=${since}&until=${until}&limit=1${only}`);
+  if (!data) return null;
   const parts: [number, string, string][] = [
-    [counted(items, "told"), "notice", "notices"],
-    [counted(items, "paused"), "pause", "pauses"],
-    [counted(items, "resumed", "broughtBack"), "came back", "came back"],
-    [counted(items, "kept"), "keep", "keeps"],
-    [counted(items, "regretted"), "regret", "regrets"],
-    [counted(items, "frozen"), "freeze", "freezes"],
+    [counted(data.counts, "told"), "notice", "notices"],
+    [counted(data.counts, "paused"), "pause", "pauses"],
+    [counted(data.counts, "resumed", "broughtBack"), "came back", "came back"],
+    [counted(data.counts, "kept"), "keep", "keeps"],
+    [counted(data.counts, "regretted"), "regret", "regrets"],
+    [counted(data.counts, "frozen"), "freeze", "freezes"],
   ];
-  return parts
-    .filter(([n]) => n > 0)
-    .map(([n, one, many]) => `${n} ${n === 1 ? one : many}`)
-    .join(", ");
+  const said = parts.filter(([n]) => n > 0).map(([n, one, many]) => `${count(n)} ${n === 1 ? one : many}`);
+  return <span class="q">{said.join(", ")}</span>;
 }
 
-/** `whole`: nothing older is left to load; otherwise the sums of the oldest day would be too small, and are not written. */
-function Days({ items, now, whole }: { items: Decided[]; now: number; whole: boolean }) {
+function Days({ items, now, filter }: { items: Decided[]; now: number; filter: Filter }) {
   const days = new Map<number, Decided[]>();
   for (const d of items) {
     const day = startOfDay(at(d.at));
@@ -223,12 +229,12 @@ function Days({ items, now, whole }: { items: Decided[]; now: number; whole: boo
           <col class={`k-${name}`} />
         ))}
       </colgroup>
-      {[...days].map(([day, list], i) => (
-        <tbody>
+      {[...days].map(([day, list]) => (
+        <tbody key={day}>
           <tr class="day">
             <th scope="rowgroup" colSpan={7}>
               {word(day)}
-              {dayName(day)} <span class="q">{(whole || i < days.size - 1) && daySums(list)}</span>
+              {dayName(day)} <DaySums day={day} filter={filter} />
             </th>
           </tr>
           {list.map((d) => (
@@ -293,10 +299,11 @@ function LogPart({ now }: { now: number }) {
           )}
         </div>
       )}
-      <Days items={items} now={now} whole={!log.next} />
+      <Days items={items} now={now} filter={filter} />
       {items.length > 0 && (
         <p class="q s after">
-          {count(items.length)} shown.{" "}
+          {count(items.length)}
+          {filter !== "people" && !name && log.total > items.length && ` of ${count(log.total)}`} shown.{" "}
           {log.next ? (
             <button type="button" class="plain l" onClick={log.older}>
               Older
@@ -339,9 +346,8 @@ function PacePart({ now }: { now: number }) {
   );
 }
 
-function Headline({ regrets, decisions, now }: { regrets: Regrets | null; decisions: Decided[] | null; now: number }) {
-  if (!decisions) return <>{"\u00a0"}</>;
-  const today = decisions.filter((d) => sameDay(at(d.at), now));
+function Headline({ regrets, today }: { regrets: Regrets | null; today: Counts | null }) {
+  if (!today) return <>{"\u00a0"}</>;
   const pauses = counted(today, "paused"),
     back = counted(today, "resumed", "broughtBack"),
     sorry = counted(today, "regretted");
@@ -374,13 +380,13 @@ export default function Activity() {
   const now = useNow(30);
   const { data: regrets } = useAnswer<Regrets>("/api/v1/regrets");
   const { data: today } = useAnswer<Decisions>(
-    `/api/v1/decisions?since=${encodeURIComponent(new Date(startOfDay(now)).toISOString())}&limit=500`,
+    `/api/v1/decisions?since=${encodeURIComponent(new Date(startOfDay(now)).toISOString())}&limit=1`,
   );
   return (
     <>
       <section class="wh">
         <h1 class="say sm">
-          <Headline regrets={regrets} decisions={today?.items ?? null} now={now} />
+          <Headline regrets={regrets} today={today?.counts ?? null} />
         </h1>
       </section>
       <PacePart now={now} />

@@ -9,7 +9,7 @@ const DAY = 86_400_000;
 export function PaceBars({ pace, now }: { pace: Pace; now: number }) {
   const from = at(pace.from),
     step = pace.stepSeconds * 1000;
-  const end = Math.max(at(pace.to), from + pace.paused.length * step);
+  const end = at(pace.to); // the last step is not over yet
   const hourly = end - from <= 1.1 * DAY;
   const last = end + (end - from) * 0.06; // room for the word "now"
   const up = Math.max(5, ...pace.paused),
@@ -31,7 +31,7 @@ export function PaceBars({ pace, now }: { pace: Pace; now: number }) {
     >
       {(width) => {
         const x = (t: number) => 22 + ((t - from) / (last - from)) * (width - 28);
-        const w = Math.max(1, x(from + step) - x(from) - (hourly ? 6 : 2));
+        const wide = (t: number) => Math.max(1, x(Math.min(t + step, end)) - x(t) - (hourly ? 6 : 2));
         return (
           <>
             {[
@@ -65,13 +65,16 @@ export function PaceBars({ pace, now }: { pace: Pace; now: number }) {
                 </text>
               </>
             ))}
-            {bars.map((b) => (
-              <>
-                {b.n > 0 && <rect x={x(b.at) + 1} y={72 - b.n * unit} width={w} height={b.n * unit} fill="var(--rest)" />}
-                {b.back > 0 && <rect x={x(b.at) + 1} y={73} width={w} height={b.back * unit} fill="var(--busy)" />}
-                {b.regrets > 0 && <path d={triangle(x(b.at) + 1 + w / 2, 77 + b.back * unit)} fill="var(--bad)" />}
-              </>
-            ))}
+            {bars.map((b) => {
+              const [left, w] = [x(b.at) + 1, wide(b.at)];
+              return (
+                <>
+                  {b.n > 0 && <rect x={left} y={72 - b.n * unit} width={w} height={b.n * unit} fill="var(--rest)" />}
+                  {b.back > 0 && <rect x={left} y={73} width={w} height={b.back * unit} fill="var(--busy)" />}
+                  {b.regrets > 0 && <path d={triangle(left + w / 2, 77 + b.back * unit)} fill="var(--bad)" />}
+                </>
+              );
+            })}
             <path class="now" d={`M${x(now)} 12V112`} />
             <text class="ax d" x={x(now) + 5} y="21">
               now

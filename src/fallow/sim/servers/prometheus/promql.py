@@ -1,17 +1,18 @@
-"""As much PromQL as our own source asks (observe/usage/queries.py), and not a word more.
+"""As much PromQL as we ask ourselves (observe/usage: queries.py, share_use.py), and not a word more.
 
 In: the text of a question, an instant, the samples. Out: an instant vector as the real engine computes it, or NotAsked
 for whatever is not known here: no question that is not understood gets an answer.
-Known are selectors; max_, min_, avg_ and count_over_time and increase of a range, with an offset; timestamp and
-label_replace; the difference of two vectors; a vector times a number; ==, != and >= a number; or; max and min by
-labels.
+Known are selectors; max_, min_, avg_, count_, present_ and quantile_over_time and increase of a range, with an offset,
+and of a question asked again every so often; timestamp and label_replace; sums, differences and ratios of two vectors;
+a vector times or by a number; ==, != and >= a number; or; max, min and avg by labels.
 """
 
 import itertools
 import math
+import operator
 import re
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final, NamedTuple, TypeAlias
 
@@ -25,13 +26,14 @@ Labels: TypeAlias = Mapping[str, str]
 NAME: Final = "__name__"
 
 _TOKEN = re.compile(
-    r"""\s*(?:(?P<word>[a-zA-Z_:][a-zA-Z0-9_:]*)|(?P<length>(?:\d+(?:ms|[smhdwy]))+)|(?P<number>\d+(?:\.\d+)?(?:e[+-]?\d+)?)
-    |(?P<text>"(?:[^"\\\n]|\\.)*")|(?P<sign>=~|!~|!=|==|>=|[=(){}\[\],*-]))""", re.VERBOSE,
+    r"""\s*(?:(?P<word>[a-zA-Z_][a-zA-Z0-9_:]*)|(?P<length>(?:\d+(?:ms|[smhdwy]))+)|(?P<number>\d+(?:\.\d+)?(?:e[+-]?\d+)?)
+    |(?P<text>"(?:[^"\\\n]|\\.)*")|(?P<sign>=~|!~|!=|==|>=|[=(){}\[\],:*/+-]))""", re.VERBOSE,
 )
 _LENGTHS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0, "y": 31536000.0}
 _LENGTH = re.compile(r"(\d+)(ms|[smhdwy])")
 _ESCAPED = re.compile(r"\\(.)")
 _DEEPEST = 50  # questions within questions; ours are 4 deep
+_LEAST_STEP = 60.0  # of what is asked again: samples are a minute apart
 _MOST_PARTS = 200  # in a row: each is computed within the next
 
 
@@ -53,11 +55,13 @@ class Element(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """When is asked, of what. `behind`: how far the samples' clock is behind that of whoever asks."""
+    """When is asked, of what. `behind`: how far the samples' clock is behind that of whoever asks. `chosen`: what each
+    selector chose, for who asks again and again of the same samples: by it a subquery of a day takes 1.5 s, not 8."""
 
     at: Instant
     kept: samples.KeptSamples
     behind: Seconds = 0.0
+    chosen: "dict[int, list[samples.KeptSeries]] | None" = None
 
 
 Vector: TypeAlias = list[Element]
@@ -78,10 +82,16 @@ class SeriesSelector(msgspec.Struct, frozen=True):
     metric: str
     matchers: tuple[tuple[str, Callable[[str], bool]], ...]
 
-    def choose(self, kept: samples.KeptSamples) -> Iterator[samples.KeptSeries]:
-        for series in kept.of(self.metric):
-            if all(fits(series.labels.get(label, "")) for label, fits in self.matchers):
-                yield series
+    def choose(self, moment: Asked) -> list[samples.KeptSeries]:
+        if moment.chosen is not None and id(self) in moment.chosen:
+            return moment.chosen[id(self)]
+        found = [
+            series for series in moment.kept.of(self.metric)
+            if all(fits(series.labels.get(label, "")) for label, fits in self.matchers)
+        ]
+        if moment.chosen is not None:
+            moment.chosen[id(self)] = found
+        return found
 
 
 # ---- what is computed ------------------------------------------------------------------------------------------------
@@ -103,12 +113,33 @@ def _increase(part: RangePart) -> float | None:
     return rise * (sampled + before + after) / sampled
 
 
+def _take_quantile(share: float) -> OverTime:
+    def compute(part: RangePart) -> float:
+        ordered, rank = sorted(part.values), share * (len(part.values) - 1)
+        lower = math.floor(rank)
+        upper = min(lower + 1, len(ordered) - 1)
+        return ordered[lower] * (1 - (rank - lower)) + ordered[upper] * (rank - lower)
+
+    return compute
+
+
+def _divide(left: float, right: float) -> float:
+    """As floating point has it."""
+    return left / right if right else math.nan if left == 0 else math.copysign(math.inf, left)
+
+
 _OVER_TIME: Final[Mapping[str, OverTime]] = {
     "max_over_time": lambda part: max(part.values), "min_over_time": lambda part: min(part.values),
     "avg_over_time": lambda part: math.fsum(part.values) / len(part.values),
-    "count_over_time": lambda part: float(len(part.values)), "increase": _increase,
+    "count_over_time": lambda part: float(len(part.values)), "present_over_time": lambda part: 1.0,
+    "increase": _increase,
 }
-_AGGREGATIONS: Final[Mapping[str, Callable[[Iterable[float]], float]]] = {"max": max, "min": min}
+_QUANTILE: Final = "quantile_over_time"
+_AGGREGATIONS: Final[Mapping[str, Callable[[Sequence[float]], float]]] = {
+    "max": max, "min": min, "avg": lambda values: math.fsum(values) / len(values),
+}
+_SUMS: Final[Mapping[str, Callable[[float, float], float]]] = {"+": operator.add, "-": operator.sub}
+_PRODUCTS: Final[Mapping[str, Callable[[float, float], float]]] = {"*": operator.mul, "/": _divide}
 _COMPARISONS: Final[Mapping[str, Callable[[float, float], bool]]] = {
     "==": lambda left, right: left == right, "!=": lambda left, right: left != right,
     ">=": lambda left, right: left >= right,
@@ -117,7 +148,7 @@ _COMPARISONS: Final[Mapping[str, Callable[[float, float], bool]]] = {
 
 def _select(selector: SeriesSelector, *, wants_time: bool = False) -> Question:
     def ask(moment: Asked) -> Vector:
-        found = ((series, series.newest(moment.at)) for series in selector.choose(moment.kept))
+        found = ((series, series.newest(moment.at)) for series in selector.choose(moment))
         if wants_time:
             return [Element(series.labels, newest[0] + moment.behind) for series, newest in found if newest]
         return [Element({NAME: series.metric, **series.labels}, newest[1]) for series, newest in found if newest]
@@ -129,14 +160,32 @@ def _over_time(compute: OverTime, selector: SeriesSelector, length: Seconds, off
     def ask(moment: Asked) -> Vector:
         until = moment.at - offset
         parts = ((one, RangePart(*one.within(until - length, until), until - length, until))
-                 for one in selector.choose(moment.kept) if one.overlaps(until - length, until))
+                 for one in selector.choose(moment) if one.overlaps(until - length, until))
         computed = ((one, compute(part)) for one, part in parts if part.values)
         return [Element(one.labels, value) for one, value in computed if value is not None]
 
     return ask
 
 
-def _aggregate(compute: Callable[[Iterable[float]], float], by: tuple[str, ...], question: Question) -> Question:
+def _over_steps(compute: OverTime, question: Question, length: Seconds, step: Seconds) -> Question:
+    """A question asked again at every multiple of `step` in the range, as far back as anything is remembered."""
+
+    def ask(moment: Asked) -> Vector:
+        after, moment = moment.at - length, moment._replace(chosen={})
+        first = math.floor(max(after, moment.kept.oldest() - step) / step) + 1
+        found: dict[frozenset[tuple[str, str]], RangePart] = {}
+        for number in range(first, math.floor(moment.at / step) + 1):
+            for labels, value in question(moment._replace(at=number * step)):
+                part = found.setdefault(_identify(labels), RangePart(array("d"), array("d"), after, moment.at))
+                part.times.append(number * step)
+                part.values.append(value)
+        computed = ((labels, compute(part)) for labels, part in found.items())
+        return [Element(dict(labels), value) for labels, value in computed if value is not None]
+
+    return ask
+
+
+def _aggregate(compute: Callable[[Sequence[float]], float], by: tuple[str, ...], question: Question) -> Question:
     def ask(moment: Asked) -> Vector:
         groups: dict[tuple[str, ...], list[float]] = {}
         for labels, value in question(moment):
@@ -158,17 +207,17 @@ def _unite(left: Question, right: Question) -> Question:
     return ask
 
 
-def _subtract(left: Question, right: Question) -> Question:
+def _combine(left: Question, right: Question, compute: Callable[[float, float], float]) -> Question:
     def ask(moment: Asked) -> Vector:
         others = {_identify(labels): value for labels, value in right(moment)}
         found = ((labels, value, others.get(_identify(labels))) for labels, value in left(moment))
-        return [Element(_unnamed(labels), value - other) for labels, value, other in found if other is not None]
+        return [Element(_unnamed(labels), compute(value, other)) for labels, value, other in found if other is not None]
 
     return ask
 
 
-def _multiply(question: Question, number: float) -> Question:
-    return lambda moment: [Element(_unnamed(labels), value * number) for labels, value in question(moment)]
+def _scale(question: Question, number: float, compute: Callable[[float, float], float]) -> Question:
+    return lambda moment: [Element(_unnamed(labels), compute(value, number)) for labels, value in question(moment)]
 
 
 def _compare(question: Question, holds: Callable[[float, float], bool], number: float) -> Question:
@@ -207,6 +256,7 @@ class _QuestionReader:
     def __init__(self, text: str) -> None:
         self._tokens = _split(text)
         self._depth = 0
+        self._asks_again = False
         self._next()
 
     def _next(self) -> str:
@@ -246,31 +296,34 @@ class _QuestionReader:
         yield
         self._depth -= 1
 
-    def _while_takes(self, text: str) -> Iterator[int]:
+    def _while_takes(self, *texts: str) -> Iterator[str]:
         for number in itertools.count(1):
-            if not self._takes(text):
+            if (found := next(filter(self._takes, texts), None)) is None:
                 return
             if number > _MOST_PARTS:
                 raise NotAsked(f"{self._at}: parse error: more than {_MOST_PARTS} parts in a row")
-            yield number
+            yield found
 
     def _read_comparison(self) -> Question:
-        question = self._read_difference()
+        question = self._read_sum()
         if self._sort == "sign" and self._text in _COMPARISONS:
             holds = _COMPARISONS[self._next()]
             return _compare(question, holds, float(self.expect("number")))
         return question
 
-    def _read_difference(self) -> Question:
+    def _read_sum(self) -> Question:
         question = self._read_product()
-        for _ in self._while_takes("-"):
-            question = _subtract(question, self._read_product())
+        for sign in self._while_takes(*_SUMS):
+            question = _combine(question, self._read_product(), _SUMS[sign])
         return question
 
     def _read_product(self) -> Question:
         question = self._read_part()
-        for _ in self._while_takes("*"):
-            question = _multiply(question, float(self.expect("number")))
+        for sign in self._while_takes(*_PRODUCTS):
+            if self._sort == "number":
+                question = _scale(question, float(self._next()), _PRODUCTS[sign])
+            else:
+                question = _combine(question, self._read_part(), _PRODUCTS[sign])
         return question
 
     def _read_part(self) -> Question:
@@ -282,7 +335,11 @@ class _QuestionReader:
         if not self._takes("("):
             return _select(self._read_matchers(word))
         if word in _OVER_TIME:
-            return self._closed(self._read_range(word))
+            return self._closed(self._read_range(_OVER_TIME[word]))
+        if word == _QUANTILE:
+            share = float(self.expect("number"))
+            self.expect("sign", ",")
+            return self._closed(self._read_range(_take_quantile(share)))
         if word == "timestamp":
             return self._closed(_select(self._read_matchers(self.expect("word")), wants_time=True))
         if word == "label_replace":
@@ -303,13 +360,23 @@ class _QuestionReader:
         self.expect("sign", "(")
         return self._closed(_aggregate(_AGGREGATIONS[word], tuple(by), self.read_union()))
 
-    def _read_range(self, word: str) -> Question:
-        selector = self._read_matchers(self.expect("word"))
+    def _read_range(self, compute: OverTime) -> Question:
+        selector = None if self._text == "(" else self._read_matchers(self.expect("word"))
+        question = self._read_part() if selector is None else _select(selector)
         self.expect("sign", "[")
         length = _read_length(self.expect("length"))
+        if self._takes(":"):
+            step = _read_length(self.expect("length"))
+            self.expect("sign", "]")
+            if step < _LEAST_STEP or self._asks_again:
+                raise NotAsked(f"{self._at}: parse error: one subquery is known, of {_LEAST_STEP:g} s a step at least")
+            self._asks_again = True
+            return _over_steps(compute, question, length, step)
+        if selector is None:
+            raise self._refuse()
         self.expect("sign", "]")
         offset = _read_length(self.expect("length")) if self._takes("offset") else 0.0
-        return _over_time(_OVER_TIME[word], selector, length, offset)
+        return _over_time(compute, selector, length, offset)
 
     def _read_relabelling(self) -> Question:
         question, words = self.read_union(), list[str]()
