@@ -24,7 +24,7 @@ ABOUT = """# Made from the code by `make docs`.
 # Bounds on gpu-pruner's own account. Whoever may patch a Deployment may run anything in it; this policy lets that one
 # account change only what a pause changes, and nothing at all in protected namespaces; of nodes with GPUs the cordon,
 # with the record that tells why, and two labels for NVIDIA's programs; a pod goes only by an eviction that names its
-# uid. No other account is touched.
+# uid, a template of claims only if it is one of ours. No other account is touched.
 # For another account than the shipped one change the matchCondition; for other protected namespaces the expression
 # that lists them.
 """
@@ -32,6 +32,7 @@ ABOUT = """# Made from the code by `make docs`.
 _HOOKS = tuple(f"{GROUP}/{kind}webhookconfigurations" for kind in ("validating", "mutating"))
 _POD = "/pods"
 _NODE, _MAP = "/nodes", "/configmaps"
+_TEMPLATE = "resource.k8s.io/resourceclaimtemplates"
 _CONFIG = f"{names.GROUP}/{names.NODE_CONFIG_PLURAL}"
 _NODE_LABELS = (names.MIG_CONFIG, names.PLUGIN_CONFIG, names.CONSOLIDATION)
 _NODE_RECORDS = (names.REPARTITION, names.EMPTYING)
@@ -173,6 +174,13 @@ def _node_rules() -> Iterator[tuple[str, str]]:
     )
 
 
+def _is_template() -> str:
+    """One of our own, whether it comes or goes."""
+    meta, (label, word) = "(request.operation == 'DELETE' ? dyn(oldObject) : dyn(object)).metadata", names.MANAGED_BY
+    named = f"{meta}.name.startsWith('{names.CLAIM_TEMPLATE_PREFIX}')"
+    return f"{named} && {meta}[?'labels'][?'{label}'].orValue('') == '{word}'"
+
+
 def _config_rule() -> str:
     """Its finalizer comes and goes; all others stay."""
     new, old = (f"dyn({each}).metadata[?'finalizers'].orValue([])" for each in ("object", "oldObject"))
@@ -241,6 +249,8 @@ def _variables() -> Mapping[str, str]:
         # The precondition makes an eviction one of the pod that was looked at, and of none that has its name since.
         "evicts": f"variables.what == '{_POD}' && variables.part == 'eviction' && request.operation == 'CREATE' && "
                   "dyn(object)[?'deleteOptions'][?'preconditions'][?'uid'].orValue('') != ''",
+        "keeps": f"variables.what == '{_TEMPLATE}' && variables.part == '' && "
+                 f"request.operation in ['CREATE', 'DELETE'] && {_is_template()}",
         "oldData": "request.operation == 'CREATE' ? {} : dyn(oldObject)[?'data'].orValue({})",
         "stops": f"{{{listed}}}[?variables.what].orValue([])",
         "notes": "dyn(object).metadata[?'annotations'].orValue({})",
@@ -291,9 +301,10 @@ def _validations() -> list[tuple[str, str]]:
         f"variables.what != '{_CONFIG}' || ({_config_rule()})",
     ))
     return [
-        ("it creates and deletes nothing but its Events, its Lease, its certificate, keys for NVIDIA's programs and "
-         "evictions that name a uid, and writes no part of an object but scale",
-         "variables.own || variables.evicts || (request.operation == 'UPDATE' && variables.part in ['', 'scale'])"),
+        ("it creates and deletes nothing but its Events, its Lease, its certificate, keys for NVIDIA's programs, its "
+         "templates of claims and evictions that name a uid, and writes no part of an object but scale",
+         "variables.own || variables.evicts || variables.keeps || "
+         "(request.operation == 'UPDATE' && variables.part in ['', 'scale'])"),
         ("nothing in a protected namespace is its to change",
          f"variables.own || (variables.what in {_words((_NODE, _CONFIG))} && variables.part == '') || "
          f"!variables.place.matches('^(?:{protected}|{roles.HOME}|)$')"),

@@ -156,16 +156,17 @@ def enforcing(about: str) -> str:
     ])
 
 
+CLAIMING = ("resourceclaimtemplates", "deviceclasses", "resourceslices")
+
+
 def webhook(about: str) -> str:
     account = f"apiVersion: v1\nkind: ServiceAccount\nmetadata:\n  name: {names.WEBHOOK}\n  namespace: {HOME}"
     rules = [
         _rule(names.GROUP, [names.BUDGET_PLURAL, names.SHARING_POLICY_PLURAL], READ),
         _rule("", ["namespaces", "nodes"], READ),
         *_rules(kinds.KINDS, READ[:1], "Whose pod is it? By the labels of its topmost owner."),
-        _rule(
-            "resource.k8s.io", ["resourceclaims", "resourceclaimtemplates", "deviceclasses"], READ[:1],
-            why="Does a pod ask for GPUs by claims?",
-        ),
+        _rule("resource.k8s.io", ["resourceclaims"], READ[:1], why="Does a pod ask for GPUs by claims?"),
+        _rule("resource.k8s.io", CLAIMING, READ, why="... and which can it be given (--sharing-backend dra)?"),
         _rule("authorization.k8s.io", ["subjectaccessreviews"], ["create"], why="May they override?"),
     ]
     used = [_rule("", ["configmaps"], READ, only=[names.OWNER_USE], why="What owners used of GPUs, by the daemon.")]
@@ -183,15 +184,20 @@ NODES = (
 
 
 def sharing(about: str) -> str:
-    """Of the controller: nodes are cordoned and labelled, and NVIDIA's programs told what to do."""
+    """Of the controller: nodes are cordoned and labelled, and NVIDIA's programs told what to do; or templates kept."""
     where, plugin = PLUGIN_MAP
     maps = [
         _rule("", ["configmaps"], ["create"], why="`create` cannot be limited to a name."),
         _rule("", ["configmaps"], ["get", "patch"], only=[plugin, MIG_MAP[1]]),
     ]
     finalizer = _rule(names.GROUP, [names.NODE_CONFIG_PLURAL], PATCH, why="Its finalizer, while a change runs.")
+    templates = [
+        _rule("resource.k8s.io", CLAIMING, READ, why="With --sharing-backend dra: what is given by claims, ..."),
+        _rule("resource.k8s.io", CLAIMING[:1], ["create", "patch", "delete"],
+              why="... and the templates by which pods ask for it: deploy/acting/15-bounds.yaml."),
+    ]
     return _file(about, [
-        *_grant("gpu-pruner-sharing", [finalizer, *NODES]), *_grant("gpu-pruner-sharing", maps, where),
+        *_grant("gpu-pruner-sharing", [finalizer, *NODES, *templates]), *_grant("gpu-pruner-sharing", maps, where),
     ])
 
 
@@ -239,7 +245,7 @@ FILES: dict[str, Callable[[], str]] = {
     ),
     "deploy/sharing/10-role.yaml": partial(
         sharing, "What gpu-pruner needs besides deploy/base/20-reader.yaml so that GPUNodeConfigs can cut or share the "
-        "GPUs of nodes (--sharing act).",
+        "GPUs of nodes, or pods be given parts of them by claims (--sharing act).",
     ),
     "deploy/consolidation/10-role.yaml": partial(
         consolidation, "What gpu-pruner needs besides deploy/base/20-reader.yaml to empty nodes that are hardly used "

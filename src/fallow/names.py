@@ -142,7 +142,9 @@ GPU: Final = "nvidia.com/gpu"
 GPU_SHARED: Final = "nvidia.com/gpu.shared"
 MIG_PREFIX: Final = "nvidia.com/mig-"
 DRA_DRIVER: Final = "gpu.nvidia.com"
-DRA_CLASSES: Final = ("gpu.nvidia.com", "mig.nvidia.com", "vfio.gpu.nvidia.com")  # of that driver
+DRA_GPU_CLASS: Final = "gpu.nvidia.com"
+DRA_MIG_CLASS: Final = "mig.nvidia.com"
+DRA_CLASSES: Final = (DRA_GPU_CLASS, DRA_MIG_CLASS, "vfio.gpu.nvidia.com")  # of that driver
 GPU_PRODUCT: Final = "nvidia.com/gpu.product"
 GPU_PRESENT: Final = "nvidia.com/gpu.present"
 GPU_COUNT: Final = "nvidia.com/gpu.count"
@@ -263,10 +265,12 @@ MPS_ENABLED: Final = f"{GROUP}/mps-enabled"
 TIMESLICING: Final = (f"{GROUP}/timeslicing", f"{GROUP}/time-slicing-enabled")
 MPS_CLIENTS: Final = f"{GROUP}/mps-clients"
 TIMESLICE_REPLICAS: Final = f"{GROUP}/timeslice-replicas"
-# ... and what we write on a top owner whom sharing hurt: until when it has whole GPUs, how often that was, by whom.
+# ... and what we write on a top owner whom sharing hurt: until when it has whole GPUs, how often, by whom, and why.
 BACKOFF_UNTIL: Final = f"{GROUP}/sharing-backoff-until"
 SHARING_REVERTS: Final = f"{GROUP}/sharing-reverts"
 REVERTED_POLICY: Final = f"{GROUP}/sharing-reverted-policy"
+REVERTED_BECAUSE: Final = f"{GROUP}/sharing-reverted-because"
+BACKOFF_MARKS: Final = (BACKOFF_UNTIL, SHARING_REVERTS, REVERTED_POLICY, REVERTED_BECAUSE)
 
 # ... and what the sharing webhook leaves on a pod that it changed.
 OPTIMIZED: Final = f"{GROUP}/optimized"
@@ -276,6 +280,11 @@ OPTIMIZATION_TIMESTAMP: Final = f"{GROUP}/optimization-timestamp"
 OPTIMIZATION_POLICY: Final = f"{GROUP}/policy"
 SHARE_PATH: Final = "/mutate-v1-pod"
 VISIBLE_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"
+
+# ... and the ResourceClaimTemplates that the daemon keeps for it.
+CLAIM_TEMPLATE_PREFIX: Final = "fallow-"
+MANAGED_BY: Final = ("app.kubernetes.io/managed-by", "fallow")  # label and word
+LEAVING_SINCE: Final = f"{GROUP}/leaving-since"  # on one that nobody wants any more: no further pod is given it
 
 OWNER_USE: Final = "fallow-owner-use"  # ConfigMap where we live: what the daemon tells the webhook
 SHARING_POLICY_KIND: Final = "GPUSharingPolicy"

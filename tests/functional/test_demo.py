@@ -143,7 +143,8 @@ def test_our_own_commands_work_on_the_cluster_that_stays_until_sigterm(staying: 
     assert "from Prometheus" in staying.type("backtest", "--hours", "168")
     assert "Together " in staying.type("optimize", "--min-waste-score", "0")
     assert "has confirmed it" in staying.type("freeze", "--for", "10m", "--reason", "a test")
-    assert re.search(r"FROZEN +until", staying.type("status"))
+    for asked in ([], ["--daemon-url", link]):  # the daemon has not looked again since
+        assert re.search(r"FROZEN +until", staying.type("status", *asked))
     assert "has confirmed it" in staying.type("unfreeze")
     code, out = staying.end(signal.SIGTERM)
     assert code == 0, out

@@ -126,6 +126,34 @@ async def test_of_the_maps_that_others_read_only_its_own_keys_are_written(thief:
         await thief.cluster.delete(made)
 
 
+async def test_of_templates_of_claims_only_its_own_come_and_go(thief: test_bounds.Thief) -> None:
+    under, place = "/apis/resource.k8s.io/v1", thief.cluster.namespace
+    label, word = names.MANAGED_BY
+    spec = {"spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}]}}}
+
+    def named(name: str, **labels: str) -> Object:
+        return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "spec": spec,
+                "metadata": {"name": name, "labels": labels}}
+
+    def path(where: str = place, name: str = "") -> str:
+        return f"{under}/namespaces/{where}/resourceclaimtemplates{name and '/'}{name}"
+
+    for where, body in (
+        (place, named("others", **{label: word})), (place, named("fallow-x")), ("kube-system", named("fallow-x")),
+        ("kube-system", named("fallow-x", **{label: word})),
+    ):
+        with pytest.raises(clusters.Refused, match="gpu-pruner-bounds"):
+            await thief.ask("POST", path(where), body)
+    await thief.ask("POST", path(), named("fallow-x", **{label: word}))
+    mine = await thief.cluster.get("resource.k8s.io/v1", "ResourceClaimTemplate", "fallow-x", place)
+    await thief.send(mine, patch(annotations={names.LEAVING_SINCE: "2026-11-17T07:20:00Z"}))
+    assert await thief.is_refused(mine, patch(labels={label: "me"}))
+    await thief.ask("DELETE", path(name="fallow-x"))
+    other = await thief.cluster.apply({**named("fallow-y"), "metadata": {"name": "fallow-y", "namespace": place}})
+    with pytest.raises(clusters.Refused, match="gpu-pruner-bounds"):
+        await thief.ask("DELETE", path(name=other["metadata"]["name"]))
+
+
 async def test_of_our_own_objects_only_status_and_the_finalizer_are_written(thief: test_bounds.Thief) -> None:
     await thief.cluster.apply_crds(nodeconfig_crd.define())
     await thief.cluster.apply_crds(sharing_crd.define())

@@ -11,9 +11,11 @@ from typing import Any
 
 import msgspec
 
+from fallow.model.claims import ClaimDevice
 from fallow.model.classes import Behaviour, ClassFound, ContainerText, PodEvent
 from fallow.model.policies.sharing import Strategy
 from fallow.model.seen import ABSENT, Input
+from fallow.model.units import Instant
 
 
 class ShareReason(StrEnum):
@@ -55,6 +57,8 @@ class ShareReason(StrEnum):
     # There is nothing for it.
     NoTargetNode = "NoTargetNode"
     SelectorConflict = "SelectorConflict"
+    ClaimsNotServed = "ClaimsNotServed"
+    TemplateMissing = "TemplateMissing"
     # It shares, or would.
     Shared = "Shared"
     PolicyAudits = "PolicyAudits"
@@ -136,23 +140,30 @@ class OwnerUse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PartNode(msgspec.Struct, frozen=True, kw_only=True):
-    """A node with GPUs. `offers`: what it advertises by resource (allocatable)."""
+    """A node with GPUs. `offers`: what it advertises by resource (allocatable). `devices`: what is given by claims."""
 
     name: str
     labels: Mapping[str, str] = {}
     offers: Mapping[str, int] = {}
+    devices: tuple[ClaimDevice, ...] = ()
     is_ready: bool = True
     is_cordoned: bool = False
     taints: tuple[NodeTaint, ...] = ()
 
 
 class GpuPart(msgspec.Struct, frozen=True):
-    """What a pod is to ask for instead of a whole GPU. `selector`: of nodes, beside the pod's own."""
+    """What a pod is to ask for instead of a whole GPU: a resource, or a claim that is made by a template. `selector`:
+    of nodes, beside the pod's own."""
 
     strategy: Strategy
-    resource: str
+    resource: str = ""
     selector: Mapping[str, str] = {}
     profile: str = ""
+    template: str = ""
+
+    @property
+    def called(self) -> str:
+        return self.resource or f"a claim by template {self.template}"
 
 
 class PolicyCounts(msgspec.Struct, frozen=True):
@@ -193,3 +204,34 @@ class PartGiven(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_audited(self) -> bool:
         return self.reason is not ShareReason.Shared
+
+
+class PartHad(msgspec.Struct, frozen=True, kw_only=True):
+    """What a pod asks for because we changed it, as its annotations tell it. `resource`: "" where only its nodes were
+    chosen; `policy`: "" where the pod itself asked for it; `at`: None where that cannot be read."""
+
+    strategy: str
+    resource: str
+    policy: str
+    was: str
+    at: Instant | None
+
+
+class ShareBackOff(msgspec.Struct, frozen=True, kw_only=True):
+    """An owner that has whole GPUs because sharing hurt it. `until`: None where what stands there is no time, and it
+    does not end. `because`, `policy`: "" where nobody wrote it down."""
+
+    until: Instant | None
+    because: str
+    policy: str
+    times: int
+
+
+class ShareWhy(msgspec.Struct, frozen=True, kw_only=True):
+    """Of a pod: what we made of it (None: nothing), and what one like it would get now."""
+
+    pod: str
+    had: PartHad | None
+    verdict: PartGiven | KeptWhole
+    work: ClassFound
+    back_off: ShareBackOff | None = None

@@ -37,11 +37,20 @@ def _read_place(text: str) -> tuple[str, str]:
     return namespace, name
 
 
+_BACKEND: Final = Flag(
+    "--sharing-backend", "WAY",
+    "How parts of GPUs are given: device-plugin: as resources; dra: by ResourceClaims of NVIDIA's DRA driver, where "
+    "resource.k8s.io/v1 and its device classes are served. The daemon and the webhook must be told the same.",
+    read.one_of("device-plugin", "dra"), "device-plugin",
+)
+
 FLAGS: tuple[Flag, ...] = group(
     SHARING,
     Flag("--sharing", "MODE",
          "What becomes of GPUNodeConfigs: recommend: their status tells what would be done; act: those that say mode: "
-         "enforce are carried out.", read.one_of("recommend", "act"), "recommend"),
+         "enforce are carried out. With --sharing-backend dra no node is changed: act keeps ResourceClaimTemplates for "
+         "GPUSharingPolicies that enforce.", read.one_of("recommend", "act"), "recommend"),
+    _BACKEND,
     Flag("--sharing-max-changes", "N", "Nodes of one pool that are cut or shared anew at the same time.",
          read.whole_number(1), "1"),
     Flag("--sharing-plugin-configmap", "NAMESPACE/NAME",
@@ -61,6 +70,7 @@ WEBHOOK_FLAGS: tuple[Flag, ...] = (
     Flag("--rewrite-requests", "BOOL",
          "Let enforcing GPUSharingPolicies, and pods that ask for it, change requests for a whole GPU into a part of "
          "one; false: that is only counted, and said as a warning.", read.truth, "false"),
+    _BACKEND,
     Flag("--scheduler-name", "NAME", f"A scheduler whose pods may share GPUs (repeatable); none: {DEFAULT_SCHEDULER}.",
          repeat=True),
     Flag(_PATTERN, "CLASS=REGEX",
@@ -71,6 +81,7 @@ WEBHOOK_FLAGS: tuple[Flag, ...] = (
 
 class AdmissionSharing(msgspec.Struct, frozen=True, kw_only=True):
     rewrites: bool = False
+    by_claims: bool = False
     schedulers: frozenset[str] = frozenset({DEFAULT_SCHEDULER})
     patterns: Mapping[WorkClass, tuple[str, ...]] = {}
 
@@ -78,7 +89,7 @@ class AdmissionSharing(msgspec.Struct, frozen=True, kw_only=True):
 def read_admission(values: Mapping[str, Any]) -> AdmissionSharing:
     """Raises UsageError for a pattern that is no regular expression."""
     return AdmissionSharing(
-        rewrites=values["rewrite_requests"],
+        rewrites=values["rewrite_requests"], by_claims=_by_claims(values),
         schedulers=frozenset(values["scheduler_name"]) or frozenset({DEFAULT_SCHEDULER}),
         patterns=_read_patterns(values["classification_pattern"]),
     )
@@ -97,9 +108,11 @@ def _read_patterns(given: tuple[tuple[WorkClass, str], ...]) -> dict[WorkClass, 
 
 class PartitionSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How the controller changes nodes. The ConfigMaps by namespace and name: the device plugin's, in which only our
-    own keys are written, and one for mig-parted, which its operator must be told to read."""
+    own keys are written, and one for mig-parted, which its operator must be told to read. `by_claims`: parts of GPUs
+    are given by ResourceClaims, and no node is changed."""
 
     acts: bool = False
+    by_claims: bool = False
     max_changes: int = 1  # at once, in one pool of nodes
     plugin_map: tuple[str, str] = PLUGIN_MAP
     mig_map: tuple[str, str] = MIG_MAP
@@ -114,7 +127,7 @@ class ConsolidationSettings(msgspec.Struct, frozen=True, kw_only=True):
 def read_partitions(values: Mapping[str, Any]) -> PartitionSettings:
     """Raises UsageError for what would act in a dry run."""
     return PartitionSettings(
-        acts=_acts("sharing", values), max_changes=values["sharing_max_changes"],
+        acts=_acts("sharing", values), by_claims=_by_claims(values), max_changes=values["sharing_max_changes"],
         plugin_map=values["sharing_plugin_configmap"], mig_map=values["sharing_mig_configmap"],
     )
 
@@ -125,6 +138,10 @@ def read_consolidation(values: Mapping[str, Any]) -> ConsolidationSettings:
         is_on=values["consolidation"] != "off", acts=_acts("consolidation", values),
         threshold=values["consolidation_threshold"],
     )
+
+
+def _by_claims(values: Mapping[str, Any]) -> bool:
+    return bool(values["sharing_backend"] == "dra")
 
 
 def _acts(flag: str, values: Mapping[str, Any]) -> bool:

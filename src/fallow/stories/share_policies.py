@@ -17,6 +17,7 @@ from fallow.act.share_statuses import ShareStatuses
 from fallow.clients import errors
 from fallow.decide import sharing
 from fallow.model import cluster
+from fallow.model.claims import ClaimGround
 from fallow.model.policies.sharing import SharingPolicy
 from fallow.model.seen import ABSENT, Input, Known, Register, Unseen
 from fallow.model.share_hurts import PolicyReverts
@@ -31,7 +32,7 @@ COUNTED: Final[Seconds] = 5 * MINUTE  # between two looks at all running pods
 
 class PolicySights(msgspec.Struct, frozen=True, kw_only=True):
     """`policies` by rank. `owners`: of pods, by their uid, as far as they are known. `use`: of an owner, by its uid.
-    `reverts`: of a policy, by its name; None where nobody counted."""
+    `reverts`: of a policy, by its name; None where nobody counted. `claims`: where parts are given by them."""
 
     policies: Callable[[], Input[tuple[SharingPolicy, ...]]]
     nodes: Callable[[], Input[sharing.PartIndex]]
@@ -40,6 +41,7 @@ class PolicySights(msgspec.Struct, frozen=True, kw_only=True):
     use: Callable[[str], Input[OwnerUse]]
     reverts: Callable[[str], PolicyReverts | None]
     running: Callable[[], Awaitable[tuple[RunningPod, ...]]]
+    claims: Callable[[], Input[ClaimGround]] = lambda: ABSENT
 
 
 class PoliciesCycle(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,16 +78,20 @@ class SharePoliciesStory:
             return PoliciesCycle()
         counts, nodes = await self._count(known.value, turn), self._sights.nodes()
         with stumbling():
-            return PoliciesCycle(standings={each.name: self._stand(each, nodes, counts) for each in known.value})
+            by_claims = sharing.ByClaims(sharing.find_interval(known.value)) if self._terms.by_claims else None
+            return PoliciesCycle(standings={
+                each.name: self._stand(each, nodes, counts, by_claims) for each in known.value
+            })
 
     def fail(self, because: str, turn: Turn) -> PoliciesCycle:
         self._complaint.note(because)
         return PoliciesCycle(failure=because)
 
     def _stand(
-        self, policy: SharingPolicy, nodes: Input[sharing.PartIndex], counts: Mapping[str, PolicyCounts] | None
+        self, policy: SharingPolicy, nodes: Input[sharing.PartIndex], counts: Mapping[str, PolicyCounts] | None,
+        by_claims: sharing.ByClaims | None,
     ) -> PolicyStanding:
-        made = sharing.stand_policy(policy, nodes, self._sights.reverts(policy.name))
+        made = sharing.stand_policy(policy, nodes, self._sights.reverts(policy.name), by_claims)
         counted = None if counts is None else counts.get(policy.name, PolicyCounts())
         return msgspec.structs.replace(made, counts=counted)
 
@@ -123,5 +129,5 @@ class SharePoliciesStory:
             owner, use = Known(owners[of.uid]), self._sights.use(owners[of.uid].uid)
         return sharing.ShareAround(
             namespace=self._sights.namespaces().find(of.pod.namespace), policies=Known(policies), nodes=nodes,
-            owner=owner, use=use,
+            owner=owner, use=use, claims=self._sights.claims(),
         )

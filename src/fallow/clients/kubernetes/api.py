@@ -77,6 +77,7 @@ CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap", True)
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", False)
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease", True)
 EVENTS = Resource("events.k8s.io", "v1", "events", "Event", True)
+IDLE_POLICIES = Resource(names.GROUP, names.POLICY_VERSION, names.POLICY_PLURAL, names.POLICY_KIND, False)
 COST_BUDGETS = Resource(names.GROUP, names.POLICY_VERSION, names.BUDGET_PLURAL, names.BUDGET_KIND, False)
 COST_ATTRIBUTIONS = Resource(
     names.GROUP, names.POLICY_VERSION, names.ATTRIBUTION_PLURAL, names.ATTRIBUTION_KIND, False
@@ -84,6 +85,9 @@ COST_ATTRIBUTIONS = Resource(
 SHARING_POLICIES = Resource(
     names.GROUP, names.POLICY_VERSION, names.SHARING_POLICY_PLURAL, names.SHARING_POLICY_KIND, False
 )
+RESOURCE_SLICES = Resource("resource.k8s.io", "v1", "resourceslices", "ResourceSlice", False)
+DEVICE_CLASSES = Resource("resource.k8s.io", "v1", "deviceclasses", "DeviceClass", False)
+CLAIM_TEMPLATES = Resource("resource.k8s.io", "v1", "resourceclaimtemplates", "ResourceClaimTemplate", True)
 NODE_CONFIGS = Resource(names.GROUP, names.POLICY_VERSION, names.NODE_CONFIG_PLURAL, names.NODE_CONFIG_KIND, False)
 
 
@@ -212,6 +216,16 @@ class Api:
     ) -> dict[str, Any]:
         """PUT; a resourceVersion in the body makes it conditional."""
         return await self._write("PUT", resource.path(namespace, name), body, {})
+
+    async def delete(
+        self, resource: Resource, namespace: str | None, name: str, *, uid: str, resource_version: str
+    ) -> None:
+        """The one that was seen, as it was seen; else a Conflict."""
+        body = {
+            "apiVersion": "v1", "kind": "DeleteOptions",
+            "preconditions": {"uid": uid, "resourceVersion": resource_version},
+        }
+        await self._write("DELETE", resource.path(namespace, name), body, {})
 
     async def merge_patch(
         self, resource: Resource, namespace: str | None, name: str, body: Mapping[str, Any], *,

@@ -1,7 +1,7 @@
 """What of a pod is changed so that it asks for a part of a GPU: a JSON patch, and nothing but what is named here.
 
 In: a pod with exactly one whole GPU, the part that it is given, now. Out: operations on its GPU's request and limit, on
-its node selector, tolerations and annotations.
+its claims where the part is given by one, on its node selector, tolerations and annotations.
 Invariant: images, commands, environment, volumes, security, priority, CPU, memory, labels and other containers are
 never touched. Made twice, it changes nothing the second time: the verdict is then AlreadyOptimized.
 """
@@ -15,6 +15,7 @@ from fallow.model.sharing import PartGiven, SharePod
 from fallow.model.units import Instant
 
 Patch: TypeAlias = tuple[dict[str, Any], ...]
+_CLAIM: Final = "gpu"  # what the pod calls it; it has no other: who has claims is left alone
 _TOLERATION: Final = {"key": names.GPU, "operator": "Exists", "effect": "NoSchedule"}
 
 
@@ -33,15 +34,23 @@ def _change_request(pod: SharePod, given: PartGiven) -> list[dict[str, Any]]:
     if given.part.resource == names.GPU:  # nodes that share without renaming: it asks for the same, elsewhere
         return []
     container = pod.containers[given.container]
+    resources = ("spec", "containers", str(given.container), "resources")
     made: list[dict[str, Any]] = []
     for where, asked in (("limits", container.limits), ("requests", container.requests)):
-        path = ("spec", "containers", str(given.container), "resources", where)
+        path = (*resources, where)
+        if given.part.template:
+            if asked is not None and names.GPU in asked:
+                made.append({"op": "remove", "path": pointers.join((*path, names.GPU))})
+            continue
         if asked is None:
             made.append(_put({given.part.resource: "1"}, *path))
             continue
         if names.GPU in asked:
             made.append({"op": "remove", "path": pointers.join((*path, names.GPU))})
         made.append(_put("1", *path, given.part.resource))
+    if given.part.template:
+        claim = {"name": _CLAIM, "resourceClaimTemplateName": given.part.template}
+        made += [_put([{"name": _CLAIM}], *resources, "claims"), _put([claim], "spec", "resourceClaims")]
     return made
 
 

@@ -60,7 +60,10 @@ def _reduce(node: PartNode, keys: frozenset[str]) -> PartNode:
     wanted = {*keys, *_TELLING, *(f"{name}.memory" for name in offers)}
     labels = {key: node.labels[key] for key in sorted(wanted) if key in node.labels}
     name = node.name if NAME_FIELD in keys else ""
-    return PartNode(name=name, labels=_Fixed(labels), offers=_Fixed(offers), taints=node.taints)
+    return PartNode(
+        name=name, labels=_Fixed(labels), offers=_Fixed(offers), taints=node.taints,
+        devices=tuple(dict.fromkeys(node.devices)),
+    )
 
 
 class _Fixed(dict[str, Any]):
@@ -158,14 +161,17 @@ def read_memory(node: PartNode) -> int | None:
 
 
 def list_profiles(nodes: Iterable[PartNode]) -> tuple[MigPart, ...]:
+    return join_profiles(part for node in nodes for part in _profiles_of(node))
+
+
+def join_profiles(offered: Iterable[MigPart]) -> tuple[MigPart, ...]:
     """Of a profile that differs between nodes the least of each counts: nobody knows to which one a pod will go."""
     found: dict[str, MigPart] = {}
-    for node in nodes:
-        for part in _profiles_of(node):
-            other = found.get(part.profile, part)
-            found[part.profile] = MigPart(
-                profile=part.profile, memory=min(part.memory, other.memory), compute=min(part.compute, other.compute)
-            )
+    for part in offered:
+        other = found.get(part.profile, part)
+        found[part.profile] = MigPart(
+            profile=part.profile, memory=min(part.memory, other.memory), compute=min(part.compute, other.compute)
+        )
     return tuple(found[name] for name in sorted(found))
 
 
@@ -180,7 +186,7 @@ def _profiles_of(node: PartNode) -> Iterator[MigPart]:
         known = cut.find(name) if cut is not None else None
         memory = _read_instance_memory(node, resource, known) or guess_memory(name)
         if memory is not None:
-            yield MigPart(profile=name, memory=memory, compute=_find_compute(name, known, cut))
+            yield MigPart(profile=name, memory=memory, compute=find_compute(name, cut))
 
 
 def _read_instance_memory(node: PartNode, resource: str, known: gpus.Profile | None) -> int | None:
@@ -197,7 +203,9 @@ def guess_memory(name: str) -> int | None:
     return int(int(digits) * 1024 * _GIB_PER_GB) if digits.isdecimal() and len(digits) <= 4 else None
 
 
-def _find_compute(name: str, known: gpus.Profile | None, cut: gpus.Mig | None) -> float:
+def find_compute(name: str, cut: gpus.Mig | None) -> float:
+    """Which share of the SMs a profile has; `cut`: how its model is cut, None where that is not known."""
+    known = cut.find(name) if cut is not None else None
     whole = cut.profiles[-1] if cut is not None else None
     if known is not None and known.sms and whole is not None and whole.sms:
         return known.sms / whole.sms

@@ -12,8 +12,8 @@ from typing import Final
 import msgspec
 
 from fallow import names
+from fallow.decide.sharing import claims, parts, strategy
 from fallow.decide.sharing import hurts as hurting
-from fallow.decide.sharing import parts, strategy
 from fallow.decide.sharing.needs import ShareNeeds
 from fallow.decide.sharing.parts import PartIndex
 from fallow.decide.sharing.strategy import ShareAround, ShareTerms
@@ -40,11 +40,20 @@ _HURTS: Final = _Faults("TooManyReverts", "sharing hurt more than a fifth of its
                                           "audits until somebody changes it")
 
 
-def stand(policy: SharingPolicy, nodes: Input[PartIndex], reverts: PolicyReverts | None = None) -> PolicyStanding:
-    """`reverts`: None where nobody counted."""
-    status, ready = _find_ready(policy, nodes)
+class ByClaims(msgspec.Struct, frozen=True):
+    """Parts are given by ResourceClaims. `interval`: of turns, for everybody (claims.find_interval)."""
+
+    interval: str = ""
+
+
+def stand(
+    policy: SharingPolicy, nodes: Input[PartIndex], reverts: PolicyReverts | None = None,
+    by_claims: ByClaims | None = None,
+) -> PolicyStanding:
+    """`reverts`: None where nobody counted. `by_claims`: None where the device plugin gives parts."""
+    status, ready = _find_ready(policy, nodes, by_claims)
     hurts = policy.reverts_too_often or (reverts is not None and hurting.hurts_too_many(reverts))
-    ignored = (*((_HURTS,) if hurts else ()), *_find_ignored(policy))
+    ignored = (*((_HURTS,) if hurts else ()), *_find_ignored(policy, by_claims))
     return PolicyStanding(
         reverted=None if reverts is None else reverts.reverted,
         ready=(status, ready.reason, ready.because),
@@ -53,7 +62,7 @@ def stand(policy: SharingPolicy, nodes: Input[PartIndex], reverts: PolicyReverts
     )
 
 
-def _find_ready(policy: SharingPolicy, nodes: Input[PartIndex]) -> tuple[str, _Faults]:
+def _find_ready(policy: SharingPolicy, nodes: Input[PartIndex], by_claims: ByClaims | None) -> tuple[str, _Faults]:
     if policy.invalid:
         reason = "InvalidSelector" if "elector" in policy.invalid[0] else "InvalidSpec"
         return "False", _Faults(reason, policy.invalid[0])
@@ -61,33 +70,42 @@ def _find_ready(policy: SharingPolicy, nodes: Input[PartIndex]) -> tuple[str, _F
         return "False", _Faults("ProfileNotInCatalogue", f"no GPU that is known is cut into {policy.profile}")
     if policy.strategy is Strategy.exclusive:
         return "True", _Faults("Ready", "pods keep their whole GPUs")
+    if by_claims is not None and policy.strategy is Strategy.mps:
+        return "False", _Faults("NoTargetNode", claims.NO_MPS)
     if isinstance(nodes, Unseen):
         return "Unknown", _Faults("NotSeen", f"nodes are not seen: {nodes.why}")
-    if not isinstance(nodes, Known) or not _has_target(policy, nodes.value):
+    if not isinstance(nodes, Known) or not _has_target(policy, nodes.value, by_claims):
         return "False", _Faults("NoTargetNode", "no node that is Ready, open and selected offers a part of a GPU by it")
     return "True", _Faults("Ready", "pods can share GPUs by it")
 
 
-def _has_target(policy: SharingPolicy, nodes: PartIndex) -> bool:
+def _has_target(policy: SharingPolicy, nodes: PartIndex, by_claims: ByClaims | None) -> bool:
     """For a pod that asks for no more than to share."""
     accepted = parts.find_nodes(SharePod(namespace=""), nodes, policy.node_selector)
-    cut = [each for each in parts.list_profiles(accepted) if policy.profile in ("", each.profile)]
+    offers = parts if by_claims is None else claims
+    cut = [each for each in offers.list_profiles(accepted) if policy.profile in ("", each.profile)]
     if cut and policy.strategy in (Strategy.mig, Strategy.auto):
         return True
     ways = _SHARING[1:] if policy.strategy is Strategy.auto else (policy.strategy,)
-    return any(way is not Strategy.mig and parts.find(way, ShareNeeds(), accepted) is not None for way in ways)
+    return any(way is not Strategy.mig and offers.find(way, ShareNeeds(), accepted) is not None for way in ways)
 
 
-def _find_ignored(policy: SharingPolicy) -> Iterable[_Faults]:
-    """What the device plugin cannot do, and what it therefore does instead."""
+def _find_ignored(policy: SharingPolicy, by_claims: ByClaims | None) -> Iterable[_Faults]:
+    """What NVIDIA's programs cannot do, and what they therefore do instead."""
     by_mps = policy.strategy in (Strategy.mps, Strategy.auto)
+    asks_mps = policy.active_threads != _WHOLE_TURN or policy.memory_limit is not None
     by_turns = policy.strategy in (Strategy.timeslicing, Strategy.auto)
     if policy.guard.restarts_on_revert:
         yield _Faults("RestartOnRevertIgnored", "pods that run stay as they are; only the next ones have whole GPUs")
-    if by_mps and (policy.active_threads != _WHOLE_TURN or policy.memory_limit is not None):
+    if by_claims is not None and by_mps and asks_mps:
+        yield _Faults("MpsUnsupported", claims.NO_MPS)
+    if by_claims is None and by_mps and asks_mps:
         yield _Faults("EqualSharesOnly", "the device plugin gives all MPS clients of a GPU equal shares of threads and "
                                          "memory, whatever mpsConfig says")
-    if by_turns and policy.slice_ms != _WHOLE_TURN:
+    if by_claims is not None and by_turns and policy.enforces and claims.interval_of(policy) != by_claims.interval:
+        yield _Faults("SliceMsIgnored", "turns on a GPU are as the enforcing policy that ranks first has them, because "
+                                        "the driver refuses claims that differ in it")
+    if by_claims is None and by_turns and policy.slice_ms != _WHOLE_TURN:
         yield _Faults("SliceMsIgnored", "the device plugin cannot set how long a turn is")
     if by_turns and policy.fairness != "roundrobin":
         yield _Faults("FairnessModeIgnored", f"the driver knows roundrobin only, not {policy.fairness}")

@@ -14,10 +14,11 @@ from typing import Final
 import msgspec
 
 from fallow import names
-from fallow.decide.sharing import needs, parts
+from fallow.decide.sharing import claims, needs, parts
 from fallow.decide.sharing.needs import ShareNeeds
 from fallow.decide.sharing.parts import PartIndex
 from fallow.model import classes, cluster, kinds, quantities, units
+from fallow.model.claims import ClaimGround
 from fallow.model.classes import ClassFound, ClassSource, PodEvent, WorkClass, WorkFacts
 from fallow.model.patterns import Pattern
 from fallow.model.policies.sharing import SharingPolicy, Strategy
@@ -51,22 +52,26 @@ _FIRST: Final = {WorkClass.inference: Strategy.mig, WorkClass.notebook: Strategy
 
 
 class ShareTerms(msgspec.Struct, frozen=True, kw_only=True):
-    """What the installation says. `rewrites`: whether anything may be changed at all."""
+    """What the installation says. `rewrites`: whether anything may be changed at all. `by_claims`: parts are given by
+    ResourceClaims, and not by the device plugin."""
 
     exempt: Pattern
     schedulers: frozenset[str]
     patterns: classes.Patterns
     rewrites: bool
+    by_claims: bool = False
 
 
 class ShareAround(msgspec.Struct, frozen=True, kw_only=True):
-    """What the verdict on one pod rests on. `policies` in the order of their rank."""
+    """What the verdict on one pod rests on. `policies` in the order of their rank. `claims`: what there is for parts
+    that are given by them."""
 
     namespace: Input[cluster.Namespace]
     owner: Input[TopOwner] = ABSENT
     use: Input[OwnerUse] = ABSENT
     policies: Input[tuple[SharingPolicy, ...]] = ABSENT
     nodes: Input[PartIndex] = ABSENT
+    claims: Input[ClaimGround] = ABSENT
 
 
 class _Wish(msgspec.Struct, frozen=True, kw_only=True):
@@ -341,18 +346,31 @@ def _choose(
         return tried
     if isinstance(around.nodes, Unseen):
         return _left(ShareReason.NotLoaded, f"nodes are not seen: {around.nodes.why}", policy=wish.called)
+    if terms.by_claims and (left := _heed_claims(around, wish)):
+        return left
     selector = wish.policy.node_selector if wish.policy is not None else {}
     if conflict := _find_conflict(pod, selector):
         return _left(ShareReason.SelectorConflict, conflict, policy=wish.called)
     accepted = parts.find_nodes(pod, around.nodes.value, selector) if isinstance(around.nodes, Known) else ()
-    options = (parts.find(each, needed, accepted, profile=wish.profile) for each in tried)
+    find = claims.find if terms.by_claims else parts.find
+    options = (find(each, needed, accepted, profile=wish.profile) for each in tried)
     part = next(filter(None, options), None)
     if part is None:
-        return _left(ShareReason.NoTargetNode, _say_no_target(tried, needed, wish), policy=wish.called)
+        because = claims.NO_MPS if terms.by_claims and tried == (Strategy.mps,) else _say_no_target(tried, needed, wish)
+        return _left(ShareReason.NoTargetNode, because, policy=wish.called)
     if conflict := _find_conflict(pod, part.selector):
         return _left(ShareReason.SelectorConflict, conflict, policy=wish.called)
     part = msgspec.structs.replace(part, selector={**selector, **part.selector})
     return _share(pod, around, found, wish, terms, part)
+
+
+def _heed_claims(around: ShareAround, wish: _Wish) -> KeptWhole | None:
+    if isinstance(around.claims, Unseen):
+        return _left(ShareReason.NotLoaded, f"claims are not seen: {around.claims.why}", policy=wish.called)
+    if not isinstance(around.claims, Known) or not claims.CLASSES.issubset(around.claims.value.classes):
+        because = f"the API server does not have the device classes {' and '.join(sorted(claims.CLASSES))}"
+        return _left(ShareReason.ClaimsNotServed, because, policy=wish.called)
+    return None
 
 
 def _order(wish: _Wish, found: ClassFound, needed: ShareNeeds) -> tuple[Strategy, ...] | KeptWhole:
@@ -401,13 +419,22 @@ def _find_conflict(pod: SharePod, selector: Mapping[str, str]) -> str:
 
 def _share(
     pod: SharePod, around: ShareAround, found: ClassFound, wish: _Wish, terms: ShareTerms, part: GpuPart
-) -> PartGiven:
+) -> PartGiven | KeptWhole:
     reason, because = _find_force(pod, around, wish, terms)
+    if reason is ShareReason.Shared and part.template and not _has_template(pod, around, part):
+        missing = f"namespace {pod.namespace} has no ResourceClaimTemplate {part.template} of ours that asks for it"
+        return _left(ShareReason.TemplateMissing, missing, policy=wish.called)
     by = f" on {part.profile}" if part.profile else ""
     return PartGiven(
         part=part, container=find_container(pod) or 0, reason=reason, work=found, policy=wish.called,
         because=f"{found.work} by {part.strategy}{by}, as {_who(wish)} asks{because}",
     )
+
+
+def _has_template(pod: SharePod, around: ShareAround, part: GpuPart) -> bool:
+    ground = around.claims.value if isinstance(around.claims, Known) else ClaimGround()
+    interval = claims.find_interval(around.policies.value if isinstance(around.policies, Known) else ())
+    return claims.is_given(ground.templates.get((pod.namespace, part.template)), part, interval)
 
 
 def _find_force(pod: SharePod, around: ShareAround, wish: _Wish, terms: ShareTerms) -> tuple[ShareReason, str]:

@@ -139,6 +139,8 @@ def _show_parts(result: running.BacktestResult, output: str) -> None:
         click.echo()
         most_first = sorted(lines.items(), key=lambda item: -item[1].reclaimed_gpu_hours)
         _show([title, *PART_COLUMNS], WIDE_PART_COLUMNS, [_part_cells(*item) for item in most_first], output)
+    click.echo()
+    show.prose("HELD: while it ran by this rule; IDLE: without activity, of that; RECLAIMED: besides, while paused.")
 
 
 def play(

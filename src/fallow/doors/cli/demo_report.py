@@ -43,8 +43,8 @@ def hour_line(moment: view.Moment) -> str:
     states = f"{counted[view.BUSY]} busy, {idle} idle, {counted[view.UNKNOWN]} cannot tell"
     parts = [
         f"{units.clock_time(moment.now)}  {states}, {free} free",
-        f"{moment.sums.notices} notices, {total.pauses} pauses ({moment.paused} stand), {total.resumes} resumes, "
-        f"{total.regrets} missed within 15m",
+        f"{units.many(moment.sums.notices, 'notice')}, {units.many(total.pauses, 'pause')} ({moment.paused} stand), "
+        f"{units.many(total.resumes, 'resume')}, {total.regrets} missed within 15m",
         *([f"teams paid {view.say_money(moment.money.held)}"] if moment.money else []),
         *(["frozen"] if moment.frozen else []), *(f"fault {fault}" for fault in moment.faults),
     ]

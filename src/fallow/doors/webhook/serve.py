@@ -1,9 +1,9 @@
 """The webhook's process: what it follows, its certificate, and the listener.
 
-In: WebhookSettings. Out: an exit code. It follows budgets, GPUSharingPolicies, namespaces, nodes and what the daemon
-tells of owners, with rights to read only, and needs no ledger: the status of a budget says whether it restricts, and
-since when that was known. The certificate is read from files (a mounted Secret) and read again when they change;
-connections that come then see the new one.
+In: WebhookSettings. Out: an exit code. It follows budgets, GPUSharingPolicies, namespaces, nodes, what the daemon tells
+of owners and, where parts of GPUs are given by claims, what there is for those. Rights to read are enough, and it needs
+no ledger: the status of a budget says whether it restricts, and since when that was known. The certificate is read from
+files (a mounted Secret) and read again when they change; connections that come then see the new one.
 Invariant: it is ready when it has a certificate and has seen budgets and namespaces once; whatever it does not see
 later it admits.
 """
@@ -11,6 +11,7 @@ later it admits.
 import asyncio
 import contextlib
 import logging
+import operator
 import signal
 import socket
 import ssl
@@ -18,6 +19,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
+
+import msgspec
 
 from fallow import settings, telemetry
 from fallow.clients.kubernetes import api as kube
@@ -29,6 +32,7 @@ from fallow.model import classes
 from fallow.model.seen import Known, Unseen
 from fallow.model.units import Seconds
 from fallow.observe import budgets, claimed
+from fallow.observe import claims as observed_claims
 from fallow.observe import sharing as observed
 from fallow.settings.cost_enforcement import WebhookSettings
 
@@ -145,7 +149,8 @@ async def run(options: WebhookSettings) -> int:
         judge = judging.Judge(eyes, exempt=options.exempt, gpu_resources=options.gpu_resources, clock=time.time)
         policies, nodes = observed.watch_policies(api), observed.watch_part_nodes(api)
         used = observed.watch_owner_use(api, options.own_namespace or access.namespace or "default")
-        share_eyes = _make_share_eyes(policies, nodes, places, owners, used)
+        claims = observed_claims.ClaimEyes(api) if options.sharing.by_claims else None
+        share_eyes = _make_share_eyes(policies, nodes, places, owners, used, claims)
         sharer = sharing.ShareJudge(share_eyes, _make_terms(options), time.time)
         made = app.App(judge, sharer, metrics, lambda: _why_not_ready(certificate, known, places))
         server = WebhookServer(made, certificate)
@@ -155,6 +160,7 @@ async def run(options: WebhookSettings) -> int:
         log.info("listening on %s:%d", *options.address)
         background = [asyncio.create_task(each) for each in (
             known.run(), places.run(), policies.run(), nodes.run(), used.run(), certificate.keep_fresh(),
+            *(each.run() for each in (claims.watched if claims is not None else ())),
         )]
         try:
             with contextlib.closing(listener):
@@ -170,38 +176,48 @@ def _make_terms(options: WebhookSettings) -> ShareTerms:
     said = options.sharing
     return ShareTerms(
         exempt=options.exempt, schedulers=said.schedulers, patterns=classes.Patterns(said.patterns),
-        rewrites=said.rewrites,
+        rewrites=said.rewrites, by_claims=said.by_claims,
     )
 
 
 def _make_share_eyes(
     policies: budgets.Watching[Any], nodes: budgets.Watching[Any], places: budgets.Watching[Any],
-    owners: budgets.TopOwners, used: budgets.Watching[Any],
+    owners: budgets.TopOwners, used: budgets.Watching[Any], claims: observed_claims.ClaimEyes | None,
 ) -> sharing.ShareEyes:
     named = budgets.Places(places)
-    ranked, cut = MadeOf(observed.rank), MadeOf(_make_index)
-    return sharing.ShareEyes(
-        policies=lambda: ranked.of(policies.seen), nodes=lambda: cut.of(nodes.seen), namespaces=lambda: named.register,
-        top=owners.read_top, use=lambda uid: observed.find_use(used.seen, uid, time.time()),
+    ranked, cut, ground = MadeOf(observed.rank), MadeOf(_make_index), MadeOf(observed_claims.join_ground)
+    eyes = sharing.ShareEyes(
+        policies=lambda: ranked.of(policies.seen), nodes=lambda: cut.of(observed.keep_parts, nodes.seen),
+        namespaces=lambda: named.register, top=owners.read_top,
+        use=lambda uid: observed.find_use(used.seen, uid, time.time()),
         stale=lambda: observed.find_stale((policies, nodes, places), time.monotonic()),
+    )
+    if claims is None:
+        return eyes
+    return msgspec.structs.replace(
+        eyes, nodes=lambda: cut.of(observed_claims.join_devices, nodes.seen, claims.slices.seen),
+        claims=lambda: ground.of(claims.classes.seen, claims.templates.seen),
+        stale=lambda: observed.find_stale((policies, nodes, places, *claims.watched), time.monotonic()),
     )
 
 
-def _make_index(seen: Any) -> Any:
-    """Only of nodes that share GPUs or cut them: of others no part can be had."""
-    found = observed.keep_parts(seen)
+def _make_index(keep: Callable[..., Any], *seen: Any) -> Any:
+    """Only of nodes of which parts of GPUs can be had."""
+    found = keep(*seen)
     return Known(PartIndex(found.value)) if isinstance(found, Known) else found
 
 
 class MadeOf:
-    """What is made of something that is seen, made anew only when that changed."""
+    """What is made of things that are seen, made anew only when one of them changed."""
 
-    def __init__(self, make: Callable[[Any], Any]) -> None:
-        self._make, self._before, self._made = make, None, None
+    def __init__(self, make: Callable[..., Any]) -> None:
+        self._make = make
+        self._before: tuple[Any, ...] = ()
+        self._made: Any = None
 
-    def of(self, seen: Any) -> Any:
-        if seen is not self._before:
-            self._before, self._made = seen, self._make(seen)
+    def of(self, *seen: Any) -> Any:
+        if len(seen) != len(self._before) or any(map(operator.is_not, seen, self._before)):
+            self._before, self._made = seen, self._make(*seen)
         return self._made
 
 

@@ -14,6 +14,7 @@ import msgspec
 from fallow.decide import sharing
 from fallow.doors.webhook import reviews, share_reviews
 from fallow.model import cluster
+from fallow.model.claims import ClaimGround
 from fallow.model.policies.sharing import SharingPolicy
 from fallow.model.seen import ABSENT, Input, Known, Register
 from fallow.model.sharing import KeptWhole, OwnerUse, PartGiven, SharePod, ShareReason, TopOwner
@@ -38,7 +39,7 @@ class ShareAnswer(msgspec.Struct, frozen=True):
 
 class ShareEyes(msgspec.Struct, frozen=True, kw_only=True):
     """What the ladder rests on, as functions: each is asked anew. `policies` by rank; `stale`: why all of it is too
-    old, "" where it is not; `use`: of an owner, by its uid."""
+    old, "" where it is not; `use`: of an owner, by its uid; `claims`: where parts are given by claims."""
 
     policies: Callable[[], Input[tuple[SharingPolicy, ...]]]
     nodes: Callable[[], Input[sharing.PartIndex]]
@@ -46,6 +47,7 @@ class ShareEyes(msgspec.Struct, frozen=True, kw_only=True):
     top: FindTop
     use: Callable[[str], Input[OwnerUse]]
     stale: Callable[[], str]
+    claims: Callable[[], Input[ClaimGround]] = lambda: ABSENT
 
 
 class ShareJudge:
@@ -81,7 +83,7 @@ class ShareJudge:
     async def _look(self, request: share_reviews.ShareRequest, pod: SharePod) -> sharing.ShareAround:
         around = sharing.ShareAround(
             namespace=self._eyes.namespaces().find(pod.namespace), policies=self._eyes.policies(),
-            nodes=self._eyes.nodes(),
+            nodes=self._eyes.nodes(), claims=self._eyes.claims(),
         )
         if not sharing.needs_owner(pod, around):
             return around
@@ -94,7 +96,7 @@ class ShareJudge:
         if isinstance(verdict, KeptWhole):
             return _leave(uid, verdict.reason, said)
         if verdict.is_audited:
-            instead = f"fallow would have this pod ask for {verdict.part.resource} instead of a whole GPU"
+            instead = f"fallow would have this pod ask for {verdict.part.called} instead of a whole GPU"
             body = reviews.admit(uid, warnings=(*said, f"{instead}: {verdict.because}"))
             return ShareAnswer(body, "audited", verdict.reason)
         patch = sharing.change(pod, verdict, self._clock())

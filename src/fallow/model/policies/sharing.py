@@ -44,8 +44,9 @@ class HurtGuard(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SharingPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """`work`: empty = every class. `profile`: of MIG; "" = chosen by need. `slice_ms`, `active_threads`,
-    `memory_limit`: heeded where claims are allocated by DRA; the device plugin knows none of them."""
+    """`work`: empty = every class. `profile`: of MIG; "" = chosen by need. `slice_ms`: heeded where parts are given by
+    claims. `active_threads`, `memory_limit`: neither NVIDIA's device plugin nor its DRA driver does that for several
+    pods."""
 
     name: str
     uid: str = ""

@@ -38,9 +38,11 @@ class MigSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
 class MpsSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     max_clients: Annotated[Annotated[int, crd.integer(2, 48)], "How many pods share a GPU at most."] = 16
-    default_active_threads: Annotated[Annotated[int, crd.integer(1, 100)], "Percent of the threads; DRA only."] = 100
+    default_active_threads: Annotated[
+        Annotated[int, crd.integer(1, 100)], "Percent of the threads; nobody heeds it yet."
+    ] = 100
     memory_limit_mb: Annotated[
-        Annotated[int, crd.integer(64, 1024 * 1024)] | None, "MiB of memory of each; DRA only."
+        Annotated[int, crd.integer(64, 1024 * 1024)] | None, "MiB of memory of each; nobody heeds it yet."
     ] = msgspec.field(default=None, name="memoryLimitMB")
 
 
@@ -48,7 +50,7 @@ class TimeSlicingSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True)
     replicas_per_gpu: Annotated[Annotated[int, crd.integer(1, 16)], "How many pods take turns."] = msgspec.field(
         default=4, name="replicasPerGPU"
     )
-    slice_ms: Annotated[Annotated[int, crd.integer(1, 1000)], "Length of a turn; DRA only."] = 100
+    slice_ms: Annotated[Annotated[int, crd.integer(1, 1000)], "Length of a turn, up to 1, 10 or more; DRA only."] = 100
     fairness_mode: Annotated[Fairness, "Whose turn it is; the driver knows roundrobin only."] = "roundrobin"
 
 

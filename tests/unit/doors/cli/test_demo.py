@@ -157,6 +157,8 @@ def test_one_is_not_several() -> None:
         notices=1,
     )
     footer = " ".join(draw(make_moment(sums=sums, taken=1), 160, 45).split())
+    line = demo_report.hour_line(make_moment(sums=sums, taken=1))
+    assert "1 notice, 1 pause (1 stand), 1 resume, 0 missed within 15m" in line
     for words in ("1 notice 0 kept", "1 pause (1 stand) 1 freed GPU taken by others 1 resume 1 regretted 0 missed"):
         assert words in footer
 
