@@ -36,7 +36,7 @@ def edit(cycle: decision.Cycle) -> editions.Editions:
 
 def make(cycle: decision.Cycle) -> Any:
     reads = app.Reads(editions=edit(cycle), guard=only_from_here)
-    return app.make_app(loop.Health([]), telemetry.Telemetry(), time.monotonic, reads=reads, files={})
+    return app.make_app(loop.Health({}), telemetry.Telemetry(), time.monotonic, reads=reads, files={})
 
 
 async def ask(server: Any, query: str, path: str = "/api/v1/workloads") -> int:

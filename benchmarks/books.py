@@ -83,7 +83,8 @@ async def measure(file: pathlib.Path) -> None:
     pods = {at: make_pod(at, at // PER_NODE, float(BEGIN)) for at in range(PODS)}
     use = {at: float(rng.random()) for at in pods}
     boards = {at: f"GPU-{at}" for at in pods}  # who comes has the GPU of who went
-    rows, seen, serial, times, written = None, (), PODS, dict[str, list[tuple[float, float]]](), []
+    rows, serial, times, written = None, PODS, dict[str, list[tuple[float, float]]](), []
+    seen: tuple[cluster.Pod, ...] = ()
     look: BookLook | None = None
     for tick in range(TICKS + 4):
         now, gone = BEGIN + 60 * tick, list[cluster.Departure]()

@@ -48,7 +48,7 @@ async def fill(folder: str, pods: int) -> ledger.Ledger:
 class Story:
     """What the API needs of a loop, where no cycle has ended."""
 
-    health = loop.Health([])
+    health = loop.Health({})
 
     async def read(self, name: str) -> None:
         return None

@@ -122,7 +122,8 @@ async def fill(cluster: clusters.Cluster) -> list[Any]:
     async def running() -> bool:
         await asyncio.sleep(5)  # a question costs the server as much as the work it is busy with
         found = [made for namespace in SIZES for made in await cluster.objects("apps/v1", "Deployment", namespace)]
-        return sum(made["status"].get("readyReplicas", 0) for made in found) == 4 * sum(SIZES.values())
+        ready: int = sum(made["status"].get("readyReplicas", 0) for made in found)
+        return ready == 4 * sum(SIZES.values())
 
     await cluster.wait_until(running, timeout=600)
     return [pod for namespace in SIZES for pod in await cluster.pods(namespace=namespace)]

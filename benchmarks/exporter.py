@@ -6,6 +6,7 @@ sleep, for /proc is part of the price; for the churn of 10,000 processes a made-
 """
 
 import contextlib
+import functools
 import http.client
 import json
 import os
@@ -17,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 from benchmarks import figures
 
@@ -49,7 +50,7 @@ def measure_polls() -> dict[str, float]:
     from fallow.settings import exporter as options
     from fallow.stories import node
 
-    driver, nobody = nvml.Nvml(), None  # neither pods nor a thread are needed to look
+    driver, nobody = nvml.Nvml(), cast(Any, None)  # neither pods nor a thread are needed to look
     story = node.NodeStory(options.Options(), driver, proc.ProcessTable(), nobody, nobody, time.time, time.monotonic)
     poll = story.look(time.time(), time.monotonic())
     seen = sum(len(judged.processes or ()) for judged in poll.devices)
@@ -167,6 +168,10 @@ def _measure_life(exporter: Exporter) -> dict[str, float]:
     }
 
 
+def _shows(pid: int, page: str) -> bool:
+    return f'pid="{pid}"' in page
+
+
 def _measure_churn(exporter: Exporter, put: Callable[[Sequence[int]], None], proc: pathlib.Path) -> dict[str, float]:
     for generation in range(GENERATIONS):
         first = 1000 + generation * GPUS * PROCESSES
@@ -174,7 +179,7 @@ def _measure_churn(exporter: Exporter, put: Callable[[Sequence[int]], None], pro
         for pid in pids:
             _write_process(proc, pid)
         put(pids)
-        exporter.wait(lambda page, pid=pids[-1]: f'pid="{pid}"' in page, pause=INTERVAL)
+        exporter.wait(functools.partial(_shows, pids[-1]), pause=INTERVAL)
     return {"rss": exporter.memory("VmRSS"), "most": exporter.memory("VmHWM")}
 
 

@@ -10,6 +10,7 @@ plugin nodes share all of their GPUs or none. What does not fit is dropped.
 """
 
 import asyncio
+import functools
 import json
 import os
 import pathlib
@@ -129,7 +130,7 @@ async def _replay(folder: pathlib.Path, policy: str | None, *, is_for_all: bool 
     """GPUs in use at the end, and the uid of kube-system. `is_for_all`: pods without GPUs are asked about, too."""
     rows, arrivals = _cut(SEED)
     extender = test_extender.Extender(folder)
-    managed = {"managedResources": []} if is_for_all else {}
+    managed: dict[str, Any] = {"managedResources": []} if is_for_all else {}
     options = world.Options(scheduler=test_extender.scheduler(extender.url, **managed)) if policy else world.PLAIN
     with world.running(options) as plane:
         async with clusters.Cluster(plane, folder) as cluster:
@@ -138,7 +139,7 @@ async def _replay(folder: pathlib.Path, policy: str | None, *, is_for_all: bool 
                 await extender.start(cluster, policy)
             for number, pod in enumerate(arrivals):
                 made = await cluster.create(_manifest(f"p{number:05}", pod, cluster.namespace))
-                await cluster.wait_until(lambda made=made: _is_judged(cluster, made), timeout=60)
+                await cluster.wait_until(functools.partial(_is_judged, cluster, made), timeout=60)
             pods = await cluster.pods("app=bench")
             used = sum(_gpus(each) for each in pods if each["spec"].get("nodeName"))
             uid = (await cluster.get("v1", "Namespace", "kube-system"))["metadata"]["uid"]

@@ -43,7 +43,7 @@ def _keep_official(port: int) -> dict[str, float]:
     while True:
         page = core.list_pod_for_all_namespaces(limit=500, _continue=token)
         kept += page.items
-        token = page.metadata._continue
+        token = page.metadata._continue if page.metadata else None
         if not token:
             break
     used = figures.usage_now()

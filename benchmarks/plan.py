@@ -9,7 +9,7 @@ from tests import builders
 
 from benchmarks import figures
 from fallow.decide.idle import plan
-from fallow.doors.cli import prune
+from fallow.doors.cli import processes
 from fallow.model import cluster, decision, usage
 from fallow.model.policies import idle
 from fallow.model.units import HOUR
@@ -64,13 +64,13 @@ def follow(snapshot: cluster.Snapshot, mandate: idle.Mandate, what: str, later: 
 
 
 def main() -> None:
-    prune.calm_collector()  # as the daemon does
+    processes.calm_collector()  # as the daemon does
     snapshot = build()
     rows = snapshot.evidence.usage[builders.WINDOW].rows
     print(f"  {rows} GPUs of {len(snapshot.pods)} pods in {len(snapshot.workloads)} workloads, 30 % of them idle")
-    acting = builders.mandate(builders.rule(), brakes=builders.Brakes())
+    acting = builders.mandate(builders.rule(), brakes=idle.Brakes())
     follow(snapshot, acting, "acting", "plan in which nothing changed")
-    polite = builders.mandate(builders.rule(notice=builders.notice()), acting=False, brakes=builders.Brakes())
+    polite = builders.mandate(builders.rule(notice=builders.notice()), acting=False, brakes=idle.Brakes())
     follow(snapshot, polite, "dry run", "plan with 100 new notices")
 
 

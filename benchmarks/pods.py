@@ -17,7 +17,7 @@ PAGE = 500
 
 def _managed_fields() -> list[dict[str, Any]]:
     """What makes a real pod long: who set which field."""
-    owned = {
+    owned: dict[str, Any] = {
         f"k:{{\"name\":\"VARIABLE_{index}\"}}": {
             ".": {}, "f:name": {}, "f:value": {}, "f:valueFrom": {".": {}, "f:fieldRef": {}}
         }
@@ -26,7 +26,7 @@ def _managed_fields() -> list[dict[str, Any]]:
     container = {
         "k:{\"name\":\"main\"}": {".": {}, "f:env": owned, "f:image": {}, "f:resources": {".": {}, "f:limits": {}}}
     }
-    ready = {"k:{\"type\":\"Ready\"}": {".": {}, "f:status": {}, "f:lastTransitionTime": {}}}
+    ready: dict[str, Any] = {"k:{\"type\":\"Ready\"}": {".": {}, "f:status": {}, "f:lastTransitionTime": {}}}
     return [
         {"manager": "kube-controller-manager", "operation": "Update", "apiVersion": "v1",
          "time": "2026-11-15T09:00:00Z", "fieldsType": "FieldsV1",

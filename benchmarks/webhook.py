@@ -41,7 +41,7 @@ def _review(namespace: str, gpus: int) -> bytes:
     variables = [{"name": f"VARIABLE_{number}", "value": "x" * 40} for number in range(40)]
     container = {"name": "main", "image": "registry.example/app:1", "env": variables, "resources": {"limits": limits}}
     spec = {"containers": [container], "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}]}
-    fields = {f"f:{number}": {} for number in range(60)}
+    fields: dict[str, Any] = {f"f:{number}": {} for number in range(60)}
     metadata = {
         "generateName": "llm-", "namespace": namespace, "labels": {"app": "llm", "pod-template-hash": "abc"},
         "managedFields": [{"manager": "kube-controller-manager", "fieldsV1": fields}],
