@@ -4,7 +4,6 @@ In: an Api, a name. Out: NodeSubject, or a PolicySubject; verbs.Declined in one 
 Nothing is written anywhere.
 """
 
-import contextlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,10 +17,10 @@ from fallow.model import cluster, emptying, spelling
 from fallow.model.emptying import EmptyingRecord
 from fallow.model.partition import NodeSharing, PartitionNode
 from fallow.model.policies import budget as budgeting
-from fallow.model.policies import sharing_crd
+from fallow.model.policies import budget_crd, sharing_crd
 from fallow.model.policies.budget import CostBudget
 from fallow.model.policies.sharing import NodeConfig, SharingPolicy
-from fallow.model.seen import Known, Register
+from fallow.model.seen import Known, Register, Unseen
 from fallow.model.units import Instant
 from fallow.observe import budgets, share_pods
 from fallow.observe import sharing as watching
@@ -46,7 +45,8 @@ class NodeSubject(msgspec.Struct, frozen=True, kw_only=True):
 
 class PolicySubject(msgspec.Struct, frozen=True, kw_only=True):
     """`status`: as the object has it. `changed`: running pods that it changed; `selected`: others with a whole GPU that
-    its selectors mean. Of a budget `namespaces`: that it means now; None: all, or nobody can tell."""
+    its selectors mean; None: pods or namespaces are not seen, and `unseen` says why. Of a budget `namespaces`: that it
+    means now; None: all, or nobody can tell."""
 
     kind: str
     name: str
@@ -54,9 +54,10 @@ class PolicySubject(msgspec.Struct, frozen=True, kw_only=True):
     status: Mapping[str, Any]
     policy: SharingPolicy | None = None
     budget: CostBudget | None = None
-    changed: tuple[str, ...] = ()
-    selected: tuple[str, ...] = ()
+    changed: tuple[str, ...] | None = None
+    selected: tuple[str, ...] | None = None
     namespaces: tuple[str, ...] | None = None
+    unseen: str = ""
 
 
 async def read(api: kube.Api, resource: kube.Resource, name: str, now: Instant) -> NodeSubject | PolicySubject:
@@ -73,7 +74,7 @@ async def read(api: kube.Api, resource: kube.Resource, name: str, now: Instant) 
     if resource == kube.SHARING_POLICIES:
         return await _see_sharing_policy(api, made, sharing_crd.parse(found))
     if resource == kube.COST_BUDGETS:
-        return await _see_budget(api, made)
+        return await _see_budget(api, made, budget_crd.parse(found))
     return made
 
 
@@ -117,17 +118,21 @@ async def _read_node(api: kube.Api, name: str, now: Instant) -> NodeSubject:
 
 
 async def _see_sharing_policy(api: kube.Api, made: PolicySubject, policy: SharingPolicy) -> PolicySubject:
-    with contextlib.suppress(errors.ClientError):  # what its status says is told all the same
+    made = msgspec.structs.replace(made, policy=policy)
+    try:
         running = await share_pods.list_running(api)
-        places = await _list_namespaces(api)
-        terms = share_why.make_terms("")
-        changed = tuple(_name(each) for each in running if sharing.find_policy_name(each.pod) == policy.name)
-        selected = tuple(
-            _name(each) for each in running
-            if sharing.find_part(each.pod) is None and sharing.is_meant(policy, each.pod, places, terms)
-        )
-        return msgspec.structs.replace(made, policy=policy, changed=changed, selected=selected)
-    return msgspec.structs.replace(made, policy=policy)
+    except errors.ClientError as problem:  # what its status says is told all the same
+        return msgspec.structs.replace(made, unseen=str(problem))
+    changed = tuple(_name(each) for each in running if sharing.find_policy_name(each.pod) == policy.name)
+    made, places = msgspec.structs.replace(made, changed=changed), await _list_namespaces(api)
+    if isinstance(places.rest, Unseen):
+        return msgspec.structs.replace(made, unseen=places.rest.why)
+    terms = share_why.make_terms("")
+    selected = tuple(
+        _name(each) for each in running
+        if sharing.find_part(each.pod) is None and sharing.is_meant(policy, each.pod, places, terms)
+    )
+    return msgspec.structs.replace(made, selected=selected)
 
 
 def _name(of: share_pods.RunningPod) -> str:
@@ -140,8 +145,7 @@ async def _list_namespaces(api: kube.Api) -> Register[cluster.Namespace]:
     return budgets.Places(watched).register
 
 
-async def _see_budget(api: kube.Api, made: PolicySubject) -> PolicySubject:
-    found = await budgets.read_budget(api, made.name)
+async def _see_budget(api: kube.Api, made: PolicySubject, found: CostBudget) -> PolicySubject:
     live = budgeting.find_live(found.scope, await _list_namespaces(api))
     named = live.value if isinstance(live, Known) else None
     return msgspec.structs.replace(made, budget=found, namespaces=named)

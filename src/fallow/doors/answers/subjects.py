@@ -216,8 +216,10 @@ def _tell_sharing(of: PolicySubject, policy: SharingPolicy) -> Iterator[tuple[st
     yield "asks", f"{policy.strategy}, {force}{share}, priority {policy.priority}"
     for problem in policy.invalid:
         yield "wrong", problem
-    yield "changed", _name_some(of.changed, "running pod", "no running pod")
-    yield "could", f"{_name_some(of.selected, 'running pod', 'no running pod')} with a whole GPU; why: fallow why"
+    unknown, none = f"not known: {of.unseen}", "no running pod"
+    yield "changed", unknown if of.changed is None else _name_some(of.changed, "running pod", none)
+    could = "" if of.selected is None else _name_some(of.selected, "running pod", none)
+    yield "could", f"{could} with a whole GPU; why: fallow why" if could else unknown
     reverted = of.status.get("revertedWorkloads")
     if reverted:
         yield "taken back", f"{answers.many(reverted, 'workload')} have whole GPUs because sharing hurt them"
