@@ -40,9 +40,7 @@ class ClaimHands:
             "apiVersion": kube.CLAIM_TEMPLATES.api_version, "kind": kube.CLAIM_TEMPLATES.kind,
             "metadata": {"name": write.name, "labels": {label: word}}, "spec": {"spec": write.asks},
         }
-        await self._api.apply(
-            kube.CLAIM_TEMPLATES, write.namespace, write.name, body, field_manager=names.FIELD_MANAGER
-        )
+        await self._api.create(kube.CLAIM_TEMPLATES, write.namespace, body)  # applied, it would be ours whoever made it
 
     async def _mark(self, write: MarkTemplate) -> None:
         one = write.template
