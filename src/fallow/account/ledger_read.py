@@ -244,8 +244,8 @@ def _sum_rolled(on: SqlSession, table: str, length: Second, ranges: Sequence[Ran
     question = questions.SUMS_OF.replace("{pieces}", marks).replace("{table}", table)
     found = on.rows(question, [value for one in ranges for value in one])
     rows = np.array(found, np.int64).reshape(-1, 7)
-    kind = rows[:, 1]
-    return AmountColumns(rows[:, 0], kind // 4, kind % 4, np.zeros_like(kind), rows[:, 2:])
+    key, state = np.divmod(rows[:, 1], questions.KINDS)
+    return AmountColumns(rows[:, 0], key, state, np.zeros_like(key), rows[:, 2:])
 
 
 def _read_buckets(on: SqlSession, table: str, ranges: Sequence[Range]) -> AmountColumns:
@@ -297,11 +297,12 @@ def _name_groups(
     on: SqlSession, names: NameBook, asked: CostQuery, found: AmountColumns, *, by_pod: bool
 ) -> tuple[rollup.Ints, list[tuple[str, ...]]]:
     """Of each row the number of its group (-1: it is not asked for), and what the groups are called."""
-    kinds, kind = np.unique(
-        np.stack((found.key, found.state, found.holder), axis=1) if by_pod else found.key * 4 + found.state,
-        axis=0, return_inverse=True,
+    rows = (
+        np.stack((found.key, found.state, found.holder), axis=1) if by_pod
+        else found.key * questions.KINDS + found.state
     )
-    each = kinds.tolist() if by_pod else [(code // 4, code % 4, 0) for code in kinds.tolist()]
+    kinds, kind = np.unique(rows, axis=0, return_inverse=True)
+    each = kinds.tolist() if by_pod else [(*divmod(code, questions.KINDS), 0) for code in kinds.tolist()]
     names.read_keys(on, [key for key, _, _ in each])
     pods = _read_pods(on, {pod for _, _, pod in each}) if by_pod else {}
     numbers, number_of_kind = dict[Name, int](), list[int]()

@@ -130,8 +130,9 @@ def sentence(plan: decision.Plan, outcomes: Sequence[Outcome], failure: str) -> 
     """One line a cycle that a tired person understands."""
     totals = plan.totals
     parts = [
-        f"looked at {totals.gpus} GPUs in {totals.workloads} workloads: {totals.active_gpus} busy, "
-        f"{totals.idle_gpus} idle{_idle_detail(totals)}, {totals.unknown_gpus} cannot tell{_unknown_detail(totals)}"
+        f"looked at {units.many(totals.gpus, 'GPU')} in {units.many(totals.workloads, 'workload')}: "
+        f"{totals.active_gpus} busy, {totals.idle_gpus} idle{_idle_detail(totals)}, "
+        f"{totals.unknown_gpus} cannot tell{_unknown_detail(totals)}"
     ]
     if failure:
         parts.append(f"no decision: {failure}")
@@ -147,7 +148,7 @@ def sentence(plan: decision.Plan, outcomes: Sequence[Outcome], failure: str) -> 
 def _idle_detail(totals: decision.Totals) -> str:
     idle, said = _count_idle(totals), ((word, _count_idle(totals, reason)) for reason, word in _SAID.items())
     details = ", ".join(f"{count} {word}" for word, count in said if count)
-    return f" ({idle} workloads{': ' if details else ''}{details})" if idle else ""
+    return f" ({units.many(idle, 'workload')}{': ' if details else ''}{details})" if idle else ""
 
 
 def _unknown_detail(totals: decision.Totals) -> str:

@@ -5,6 +5,8 @@
 
 from typing import Final
 
+from fallow.model.cost import SpendState
+
 META: Final = (
     "SELECT schema_version, currency, writer_epoch, rolled_until, seen_until, intervals_from, hours_from, generation,"
     " total_nano, spooled, writer FROM ledger_meta"
@@ -96,11 +98,12 @@ PRICE_IDS: Final = "SELECT price_no, price_id FROM cost_prices WHERE price_no {a
 PRICE_ROWS: Final = f"SELECT {', '.join(PRICES[1:])} FROM cost_prices ORDER BY price_no"
 
 _SUMS: Final = ", ".join(f"CAST(sum({column}) AS BIGINT)" for column in ROLLED[3:])
-# The pieces are `(VALUES ...)`, each with its number and the buckets it holds. Key and state as one number: what is
-# sorted for the groups is then a sixth less work.
+# Key and state as one number: KINDS * key + state. What is sorted for groups is then a sixth less work.
+KINDS: Final = len(SpendState)
+# The pieces are `(VALUES ...)`, each with its number and the buckets it holds.
 SUMS_OF: Final = (
     "WITH pieces (piece, begin_at, end_at) AS (VALUES {pieces})"
-    f" SELECT piece, key_id * 4 + state AS kind, {_SUMS} FROM pieces JOIN {{table}}"
+    f" SELECT piece, key_id * {KINDS} + state AS kind, {_SUMS} FROM pieces JOIN {{table}}"
     " ON bucket >= begin_at AND bucket < end_at GROUP BY piece, kind"
 )
 BUCKETS: Final = f"SELECT {', '.join(ROLLED)} FROM {{table}} WHERE bucket >= ? AND bucket < ?"

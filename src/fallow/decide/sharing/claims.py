@@ -220,8 +220,9 @@ def read_name(name: str) -> Iterator[tuple[Strategy, str]]:
     """What it is called by; of a name that is none of ours, nothing."""
     if name == name_template(Strategy.timeslicing):
         yield Strategy.timeslicing, ""
-    _, is_mig, profile = name.partition(name_template(Strategy.mig) + "-")
-    if is_mig and name.startswith(names.CLAIM_TEMPLATE_PREFIX):
+    cut = f"{name_template(Strategy.mig)}-"
+    if name.startswith(cut):
+        profile = name.removeprefix(cut)
         yield Strategy.mig, f"{profile.removesuffix('.me')}+me" if profile.endswith(".me") else profile
 
 

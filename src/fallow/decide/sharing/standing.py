@@ -28,7 +28,7 @@ _SHARING: Final = (Strategy.mig, Strategy.mps, Strategy.timeslicing)
 _PROFILES: Final = frozenset(
     profile.name for model in gpus.MODELS if model.mig is not None for profile in model.mig.profiles
 )
-_WHOLE_TURN: Final = 100  # milliseconds, and percent of the threads: what stands there where nobody wrote anything
+_ALL_THREADS: Final = 100  # percent: what stands there where nobody wrote anything
 
 
 class _Faults(msgspec.Struct, frozen=True):
@@ -93,7 +93,7 @@ def _has_target(policy: SharingPolicy, nodes: PartIndex, by_claims: ByClaims | N
 def _find_ignored(policy: SharingPolicy, by_claims: ByClaims | None) -> Iterable[_Faults]:
     """What NVIDIA's programs cannot do, and what they therefore do instead."""
     by_mps = policy.strategy in (Strategy.mps, Strategy.auto)
-    asks_mps = policy.active_threads != _WHOLE_TURN or policy.memory_limit is not None
+    asks_mps = policy.active_threads != _ALL_THREADS or policy.memory_limit is not None
     by_turns = policy.strategy in (Strategy.timeslicing, Strategy.auto)
     if policy.guard.restarts_on_revert:
         yield _Faults("RestartOnRevertIgnored", "pods that run stay as they are; only the next ones have whole GPUs")
@@ -105,7 +105,7 @@ def _find_ignored(policy: SharingPolicy, by_claims: ByClaims | None) -> Iterable
     if by_claims is not None and by_turns and policy.enforces and claims.interval_of(policy) != by_claims.interval:
         yield _Faults("SliceMsIgnored", "turns on a GPU are as the enforcing policy that ranks first has them, because "
                                         "the driver refuses claims that differ in it")
-    if by_claims is None and by_turns and policy.slice_ms != _WHOLE_TURN:
+    if by_claims is None and by_turns and policy.slice_ms != claims.USUAL_SLICE:
         yield _Faults("SliceMsIgnored", "the device plugin cannot set how long a turn is")
     if by_turns and policy.fairness != "roundrobin":
         yield _Faults("FairnessModeIgnored", f"the driver knows roundrobin only, not {policy.fairness}")

@@ -79,7 +79,8 @@ class Companions:
         is_wanted = key in _STEERING or key in self._plain
         if is_wanted and self._served.found.is_unavailable(key[0]):
             return Unseen(f"the server of {key[0]} does not answer")
-        return Unseen(self.why_unread(key)) if self.why_unread(key) else ABSENT
+        why = self.why_unread(key)
+        return Unseen(why) if why else ABSENT
 
     def why_unread(self, key: owners.Key) -> str:
         """Why what the server has of a kind cannot be followed: it has no version that we know. "": it can, or there is
