@@ -55,9 +55,10 @@ class ConsolidationTerms(msgspec.Struct, frozen=True):
 
 
 class ConsolidationCycle(msgspec.Struct, frozen=True, kw_only=True):
-    """`plan`: the latest that was made, and when."""
+    """`plan`, `room`: the latest that were made, and when."""
 
     plan: packing.ConsolidationPlan | None = None
+    room: packing.ClusterRoom | None = None
     planned_at: Instant | None = None
     done: str = ""
     failure: str = ""
@@ -84,21 +85,20 @@ class ConsolidationStory:
         seen, found = await self._plan(turn)
         done = await self._begin(seen, found, touched, turn)
         self._tell(found)
-        await self._measure(seen, turn)
-        return self._keep(plan=found, planned_at=turn.now, done=done)
+        with stumbling():
+            room = packing.measure_room(seen, turn.now)
+        await self._measure(room, seen, turn)
+        self._last = ConsolidationCycle(plan=found, room=room, planned_at=turn.now)
+        return self._keep(done=done)
 
-    def _keep(
-        self, *, plan: packing.ConsolidationPlan | None = None, planned_at: Instant | None = None, done: str = ""
-    ) -> ConsolidationCycle:
+    def _keep(self, *, done: str = "") -> ConsolidationCycle:
         self._complaint.note("")
-        self._last = ConsolidationCycle(
-            plan=plan or self._last.plan, planned_at=planned_at or self._last.planned_at, done=done
-        )
-        return self._last
+        return msgspec.structs.replace(self._last, done=done)
 
     async def look(self, turn: Turn) -> ConsolidationCycle:
-        _, found = await self._plan(turn)
-        return ConsolidationCycle(plan=found, planned_at=turn.now)
+        seen, found = await self._plan(turn)
+        with stumbling():
+            return ConsolidationCycle(plan=found, room=packing.measure_room(seen, turn.now), planned_at=turn.now)
 
     def fail(self, because: str, turn: Turn) -> ConsolidationCycle:
         self._complaint.note(because)
@@ -156,9 +156,7 @@ class ConsolidationStory:
             if turn.may_act() and each.began_at is not None and each.began_at <= turn.now - HOUR:
                 await self._hands.forget(each.name)
 
-    async def _measure(self, seen: cluster.Capacity, turn: Turn) -> None:
-        with stumbling():
-            room = packing.measure_room(seen, turn.now)
+    async def _measure(self, room: packing.ClusterRoom, seen: cluster.Capacity, turn: Turn) -> None:
         bound = await asyncio.to_thread(packing.measure_bound, seen, turn.now)
         self._metrics.set("gpu_autoscaler_packing_bound_ratio", math.nan if bound is None else bound)
         worst = sorted(room.scores.items(), key=lambda one: (-one[1], one[0]))[:_MOST_SCORES]
