@@ -14,6 +14,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 
 from benchmarks import figures
+from fallow.doors import listen
 from fallow.doors.api import app, bounds, events
 
 _MADE = re.compile(rb'data: \{"at":([0-9.]+)\}')
@@ -25,7 +26,7 @@ async def anybody(request: Request) -> None:
 
 
 async def serve() -> dict[str, float]:
-    changes, listener = events.Changes(), app.open_listener(("127.0.0.1", 0))
+    changes, listener = events.Changes(), listen.open_listener(("127.0.0.1", 0))
     server = app.Server(Starlette(routes=[events.make_route(changes, anybody)]), bounds.PageProtocol)
     serving = asyncio.create_task(server.serve([listener]))
     command = (sys.executable, "-m", "benchmarks.live", "pages", str(listener.getsockname()[1]))

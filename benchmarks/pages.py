@@ -7,6 +7,7 @@ Needs Chromium and the built dashboard, and says so where one is missing.
 
 import asyncio
 import json
+import re
 import statistics
 import time
 
@@ -87,17 +88,20 @@ async def measure_order(page: play.Page) -> None:
 
 
 async def measure_news(demo: playing.Demo) -> None:
-    row = demo.rows("kept")[0]
+    row = next(row for view in ("idle", "kept") for row in demo.rows(view) if row["state"] in ("told", "idle", "kept"))
     path = f"/w/{row['namespace']}/{row['kind']}/{row['name']}"
     async with (
         browsing.browser() as started, browsing.visit(started, demo.base) as one,
         browsing.visit(started, demo.base) as other,
     ):
         here, there = await one.go(path), await other.go(path)
-        await here.get_by_role("button", name="End it").click()
-        await here.get_by_text("No longer kept.").wait_for()
+        if row["state"] == "kept":
+            await here.get_by_role("button", name="End it").click()
+            await there.locator(".actbar", has_text="Keep it").wait_for()
+        await here.locator(".actbar").get_by_role("button", name=re.compile(r"^4\sh")).first.click()
+        await here.get_by_text("Kept until").first.wait_for()
         began = time.monotonic()
-        await there.locator(".actbar", has_text="Kept until").wait_for(state="detached")
+        await there.locator(".actbar", has_text="Kept until").wait_for()
         took = time.monotonic() - began
     figures.show("an acknowledgement on another page", f"{took:.2f} s", "2 s", took <= 2.0)
 

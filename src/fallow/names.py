@@ -265,10 +265,12 @@ MPS_ENABLED: Final = f"{GROUP}/mps-enabled"
 TIMESLICING: Final = (f"{GROUP}/timeslicing", f"{GROUP}/time-slicing-enabled")
 MPS_CLIENTS: Final = f"{GROUP}/mps-clients"
 TIMESLICE_REPLICAS: Final = f"{GROUP}/timeslice-replicas"
-# ... and what we write on a top owner whom sharing hurt: until when it has whole GPUs, how often that was, by whom.
+# ... and what we write on a top owner whom sharing hurt: until when it has whole GPUs, how often, by whom, and why.
 BACKOFF_UNTIL: Final = f"{GROUP}/sharing-backoff-until"
 SHARING_REVERTS: Final = f"{GROUP}/sharing-reverts"
 REVERTED_POLICY: Final = f"{GROUP}/sharing-reverted-policy"
+REVERTED_BECAUSE: Final = f"{GROUP}/sharing-reverted-because"
+BACKOFF_MARKS: Final = (BACKOFF_UNTIL, SHARING_REVERTS, REVERTED_POLICY, REVERTED_BECAUSE)
 
 # ... and what the sharing webhook leaves on a pod that it changed.
 OPTIMIZED: Final = f"{GROUP}/optimized"

@@ -122,7 +122,7 @@ async def test_three_restarts_in_half_an_hour_give_whole_gpus_back(yard: Yard, a
     made = await yard.tick(api)
     assert (made.watched, made.because) == (5, "")
     assert [(owner.workload.ref.name, hurt.reason) for owner, hurt in made.hurt] == [("hurt", HurtReason.Restarts)]
-    assert set(yard.marks("hurt")) == {names.BACKOFF_UNTIL, names.SHARING_REVERTS, names.REVERTED_POLICY}
+    assert set(yard.marks("hurt")) == set(names.BACKOFF_MARKS)
     assert [yard.marks(name) for name in ("slow", "always", "new", "unseen")] == [{}] * 4
     counted = 'gpu_autoscaler_sharing_reverts_total{reason="Restarts",strategy="mps"} 1.0'
     assert counted in yard.metrics.text().decode().splitlines()

@@ -467,6 +467,7 @@ export type Explanation = {
   asOf: string | null;
   widened?: number;
   suspect?: string | null;
+  sharing?: ShareTold | null;
   revision: number;
   row: Row;
   sentence: string;
@@ -987,6 +988,38 @@ export type SeedSummary = {
   idle_workloads: SeedCurrent;
   pods_checked: number;
   updated_at: string | null;
+};
+/** `was`: GPUs that it asked for; `resource`: what it asks for now, None where only its nodes were chosen; `policy`: None where the pod itself asked for it. */
+export type ShareChange = {
+  was: string;
+  resource: string | null;
+  strategy: string;
+  policy: string | null;
+  at: string | null;
+};
+/** `until`: None where it does not end by itself. */
+export type ShareTakenBack = {
+  until: string | null;
+  because: string | null;
+  policy: string | null;
+  times: number;
+};
+/** `pod`: the one that was looked at; `shared_pods` of its `pods` were changed. `next`: what a pod like it would get now, by `reason`: a part of a GPU (`resource`), the same if somebody let it (audited), or a whole one. `unprotected`: what its way of sharing does not keep apart. `opt_out`: the annotation, and the command. */
+export type ShareTold = {
+  pod: string;
+  pods: number;
+  sharedPods: number;
+  changed: ShareChange | null;
+  workClass: string;
+  classSource: string;
+  takenBack: ShareTakenBack | null;
+  next: "audited" | "part" | "whole";
+  reason: string;
+  because: string;
+  resource: string | null;
+  unprotected: string | null;
+  optOut: string | null;
+  optOutCommand: string | null;
 };
 export type SignalMissed = {
   signal: string;

@@ -15,6 +15,7 @@ from fallow.model.claims import ClaimDevice
 from fallow.model.classes import Behaviour, ClassFound, ContainerText, PodEvent
 from fallow.model.policies.sharing import Strategy
 from fallow.model.seen import ABSENT, Input
+from fallow.model.units import Instant
 
 
 class ShareReason(StrEnum):
@@ -203,3 +204,34 @@ class PartGiven(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_audited(self) -> bool:
         return self.reason is not ShareReason.Shared
+
+
+class PartHad(msgspec.Struct, frozen=True, kw_only=True):
+    """What a pod asks for because we changed it, as its annotations tell it. `resource`: "" where only its nodes were
+    chosen; `policy`: "" where the pod itself asked for it; `at`: None where that cannot be read."""
+
+    strategy: str
+    resource: str
+    policy: str
+    was: str
+    at: Instant | None
+
+
+class ShareBackOff(msgspec.Struct, frozen=True, kw_only=True):
+    """An owner that has whole GPUs because sharing hurt it. `until`: None where what stands there is no time, and it
+    does not end. `because`, `policy`: "" where nobody wrote it down."""
+
+    until: Instant | None
+    because: str
+    policy: str
+    times: int
+
+
+class ShareWhy(msgspec.Struct, frozen=True, kw_only=True):
+    """Of a pod: what we made of it (None: nothing), and what one like it would get now."""
+
+    pod: str
+    had: PartHad | None
+    verdict: PartGiven | KeptWhole
+    work: ClassFound
+    back_off: ShareBackOff | None = None

@@ -123,6 +123,16 @@ def _see_namespace(item: PlaceItem) -> cluster.Namespace:
     return cluster.Namespace(item.metadata.name, item.metadata.labels or {}, said)
 
 
+async def read_namespace(api: kube.Api, name: str) -> Input[cluster.Namespace]:
+    """As it is now."""
+    try:
+        return Known(_see_namespace(await api.get(kube.NAMESPACES, None, name, kind=PlaceItem)))
+    except errors.NotFound:
+        return ABSENT
+    except errors.ClientError as problem:
+        return Unseen(str(problem))
+
+
 async def read_budget(api: kube.Api, name: str) -> budget.CostBudget:
     """As it is now."""
     return budget_crd.parse((await api.get(kube.COST_BUDGETS, None, name, kind=SpendItem)).whole())
@@ -228,9 +238,9 @@ def _see_top(owner: OwnerRef, meta: OwnerMeta, below: Sequence[tuple[OwnerRef, O
     row = kinds.find(_group(owner), owner.kind)
     carries = row.marks_on if row is not None else None
     for link, lower in below:
-        until = (lower.annotations or {}).get(names.BACKOFF_UNTIL)
-        if (_group(link), link.kind) == carries and until is not None:
-            kept.setdefault(names.BACKOFF_UNTIL, until)
+        said = lower.annotations or {}
+        if (_group(link), link.kind) == carries and names.BACKOFF_UNTIL in said:
+            kept = {**{key: said[key] for key in names.BACKOFF_MARKS if key in said}, **kept}
     return TopOwner(
         group=_group(owner), kind=owner.kind, name=owner.name, uid=owner.uid,
         labels=meta.labels or {}, annotations=kept,

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from fallow import names
+from fallow.clients import errors
 from fallow.clients.kubernetes import api as kube
 from fallow.model.classes import ContainerText
 from fallow.model.sharing import PodToleration, ShareContainer, SharePod
@@ -91,6 +92,14 @@ async def list_running(api: kube.Api) -> tuple[RunningPod, ...]:
                 is_owned = any(each.controller for each in meta.owner_references or ())
                 found.append(RunningPod(meta.uid, see(item, meta.namespace), is_owned))
     return tuple(found)
+
+
+async def read(api: kube.Api, namespace: str, name: str) -> ShareObject | None:
+    """One pod, as it is now; None: there is none of that name. Raises what the server says."""
+    try:
+        return await api.get(kube.PODS, namespace, name, kind=ShareObject)
+    except errors.NotFound:
+        return None
 
 
 def _concerns_us(item: ShareObject) -> bool:

@@ -47,6 +47,7 @@ from fallow.wiring.ground import Groundwork
 
 if TYPE_CHECKING:
     from fallow.wiring.books import BookParts
+    from fallow.wiring.share_why import ShareExplainer
 
 IDLE = grounds.IDLE  # by which name whoever assembled it asks for it
 Tell = Callable[[str], None]  # a sentence for whoever waits
@@ -66,6 +67,7 @@ class Assembly(msgspec.Struct, frozen=True):
     hands: doing.Hands
     access: config.Access
     books: BookParts | None  # where costs are kept
+    explainer: ShareExplainer | None  # where the stories of sharing are told
 
 
 class DaemonSeen(msgspec.Struct, frozen=True):
@@ -103,7 +105,7 @@ async def assemble(
         )
         yield Assembly(
             later.looping, ground.access.namespace or "default", ground.scraping, ground.leadership, ground.home,
-            ground.eyes, ground.kept, ground.seen, ground.hands, ground.access, later.books,
+            ground.eyes, ground.kept, ground.seen, ground.hands, ground.access, later.books, later.explainer,
         )
 
 
@@ -122,8 +124,9 @@ async def _make_stories(
     if ground.kept is not None and ground.needs_lease:  # who does not lead must not touch a node that another changes
         from fallow.wiring import consolidation, sharing  # a packing engine: others do without
 
-        shared, later.beside = sharing.make_stories(ground)
-        stories += [*shared, consolidation.make_story(ground)]
+        shared = sharing.make_stories(ground)
+        later.beside, later.explainer = shared.beside, shared.explainer
+        stories += [*shared.stories, consolidation.make_story(ground)]
     return [*stories, *(later.books.stories if later.books else ())]
 
 

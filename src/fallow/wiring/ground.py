@@ -31,6 +31,7 @@ from fallow.wiring import reach
 if TYPE_CHECKING:
     from fallow.stories.idle import IdleStory
     from fallow.wiring.books import BookParts
+    from fallow.wiring.share_why import ShareExplainer
 
 IDLE = "idle"  # the name of the story that others rest on
 Usage: TypeAlias = measured.PrometheusSource | source.ScrapeSource
@@ -43,6 +44,7 @@ class Later:
     story: IdleStory
     looping: loop.Loop
     books: BookParts | None = None
+    explainer: ShareExplainer | None = None  # why a pod shares a GPU, or not
     beside: list[Callable[[], Coroutine[Any, Any, None]]]  # what else goes on while the stories are told
 
     def __init__(self) -> None:

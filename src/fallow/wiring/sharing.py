@@ -5,7 +5,6 @@ In: what the daemon has assembled. Out: Stories for the loop, and what must run 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
@@ -16,13 +15,13 @@ from fallow.act import claim_templates, events, owner_uses, partitions, share_st
 from fallow.clients.kubernetes import api as kube
 from fallow.clients.prometheus import client
 from fallow.decide.sharing import PartIndex, ShareTerms
-from fallow.model import classes, cluster, long_memory
+from fallow.model import cluster, long_memory
 from fallow.model.claims import ClaimGround
 from fallow.model.partition import PartitionNode
 from fallow.model.patterns import Pattern
 from fallow.model.policies.sharing import SharingPolicy
 from fallow.model.seen import Input, Known, Register, Unseen, several
-from fallow.model.sharing import OwnerUse, PartNode, TopOwner
+from fallow.model.sharing import OwnerUse, TopOwner
 from fallow.model.units import Instant, Seconds
 from fallow.observe import claims as claiming
 from fallow.observe import share_pods
@@ -30,14 +29,13 @@ from fallow.observe import sharing as watching
 from fallow.observe.cluster import pods
 from fallow.observe.scrape import source
 from fallow.observe.usage import hurting, owning
-from fallow.settings import readers
-from fallow.settings.cost_enforcement import EXEMPT
-from fallow.settings.sharing import DEFAULT_SCHEDULER, PartitionSettings
+from fallow.settings.sharing import PartitionSettings
 from fallow.stories import owner_use as measuring
 from fallow.stories import share_claims as templating
 from fallow.stories import share_guard as guarding
 from fallow.stories import share_policies as reporting
 from fallow.stories import sharing as shared
+from fallow.wiring import share_why
 from fallow.wiring.ground import Groundwork
 
 # The names of the stories.
@@ -61,8 +59,16 @@ class ClaimParts(msgspec.Struct, frozen=True):
     background: tuple[Callable[[], Coroutine[Any, Any, None]], ...]
 
 
-def make_stories(ground: Groundwork) -> tuple[list[loop.Story], list[Callable[[], Coroutine[Any, Any, None]]]]:
-    """The daemon's, and what must run beside them. No less often than it looks for idle GPUs."""
+class SharingStories(msgspec.Struct, frozen=True):
+    """`beside`: what must run beside them. `explainer`: for who asks why a pod shares, or not."""
+
+    stories: list[loop.Story]
+    beside: list[Callable[[], Coroutine[Any, Any, None]]]
+    explainer: share_why.ShareExplainer
+
+
+def make_stories(ground: Groundwork) -> SharingStories:
+    """The daemon's. No less often than it looks for idle GPUs."""
     made, policies = make_parts(ground), watching.watch_policies(ground.api)
     asked, statuses = _find_prometheus(ground), share_statuses.ShareStatuses(ground.api)
     used = _make_owner_use(ground, lambda: isinstance(policies.seen, Known), asked)
@@ -82,15 +88,15 @@ def make_stories(ground: Groundwork) -> tuple[list[loop.Story], list[Callable[[]
     beside = [*made.background, policies.run]
     if ground.options.sharing.by_claims:
         kept = make_claims(
-            ground.api, policies=sights.policies, namespaces=sights.namespaces, exempt=_find_exempt(ground),
+            ground.api, policies=sights.policies, namespaces=sights.namespaces,
+            exempt=share_why.find_exempt(ground.namespace),
             held=lambda now: why_held(ground, now, acts=ground.options.sharing.acts, flag="--sharing"),
             interval=min(templating.INTERVAL, ground.options.loop.interval),
         )
         sights = msgspec.structs.replace(sights, nodes=kept.nodes, claims=kept.ground)
         claimed, beside = [kept.story], [*beside, *kept.background]
-    story = reporting.SharePoliciesStory(
-        sights=sights, statuses=statuses, terms=_make_terms(ground), metrics=ground.metrics,
-    )
+    terms = share_why.make_terms(ground.namespace, by_claims=ground.options.sharing.by_claims)
+    story = reporting.SharePoliciesStory(sights=sights, statuses=statuses, terms=terms, metrics=ground.metrics)
     reported = loop.Story(
         name=POLICIES, interval=min(reporting.INTERVAL, ground.options.loop.interval), budget=reporting.INTERVAL,
         tick=story.tick, look=story.look, fail=story.fail, is_vital=False,
@@ -103,7 +109,9 @@ def make_stories(ground: Groundwork) -> tuple[list[loop.Story], list[Callable[[]
         name=GUARD, interval=min(guarding.INTERVAL, ground.options.loop.interval), budget=guarding.INTERVAL,
         tick=guard.tick, look=guard.look, fail=guard.fail, is_vital=False,
     )
-    return [made.story, *claimed, measured, guarded, reported], beside
+    return SharingStories(
+        [made.story, *claimed, measured, guarded, reported], beside, _make_explainer(ground, sights, terms)
+    )
 
 
 def make_claims(
@@ -115,7 +123,7 @@ def make_claims(
     eyes, watched = claiming.ClaimEyes(api), watching.watch_part_nodes(api)
 
     def nodes() -> Input[PartIndex]:
-        return _index_parts(claiming.join_devices(watched.seen, eyes.slices.seen))
+        return share_why.index_parts(claiming.join_devices(watched.seen, eyes.slices.seen))
 
     story = templating.ShareClaimsStory(
         sights=templating.TemplateSights(
@@ -169,27 +177,26 @@ def _find_owned(ground: Groundwork) -> list[owning.OwnedPod]:
     ]
 
 
-def _make_terms(ground: Groundwork) -> ShareTerms:
-    """As the webhook has them where its flags are not given. What it may rewrite does not matter here: whoever is still
-    whole is one that the policy would have changed."""
-    return ShareTerms(
-        exempt=_find_exempt(ground), rewrites=True, by_claims=ground.options.sharing.by_claims,
-        schedulers=frozenset({DEFAULT_SCHEDULER}), patterns=classes.Patterns(),
-    )
-
-
-def _find_exempt(ground: Groundwork) -> Pattern:
-    return readers.regex(f"(?:{EXEMPT})|{re.escape(ground.namespace)}")
-
-
 def _index(seen: Input[tuple[PartitionNode, ...]]) -> Input[PartIndex]:
     if not isinstance(seen, Known):
         return seen
-    return _index_parts(watching.keep_parts(several(tuple(each.parts for each in seen.value))))
+    return share_why.index_parts(watching.keep_parts(several(tuple(each.parts for each in seen.value))))
 
 
-def _index_parts(seen: Input[tuple[PartNode, ...]]) -> Input[PartIndex]:
-    return Known(PartIndex(seen.value)) if isinstance(seen, Known) else seen
+def _make_explainer(
+    ground: Groundwork, sights: reporting.PolicySights, terms: ShareTerms
+) -> share_why.ShareExplainer:
+    """By what the stories see."""
+
+    async def look() -> share_why.WhySights:
+        return share_why.WhySights(
+            policies=sights.policies(), nodes=sights.nodes(), claims=sights.claims(), terms=terms
+        )
+
+    async def use(uid: str) -> Input[OwnerUse]:
+        return sights.use(uid)
+
+    return share_why.ShareExplainer(ground.api, look, use)
 
 
 def _find_owners(ground: Groundwork) -> dict[str, TopOwner]:
@@ -206,8 +213,9 @@ def _find_owners(ground: Groundwork) -> dict[str, TopOwner]:
 
 def _find_marks(of: cluster.Workload) -> Mapping[str, str]:
     """As the webhook reads them: a back-off may stand below."""
-    until = of.marks.get(names.BACKOFF_UNTIL)
-    return of.annotations if until is None else {names.BACKOFF_UNTIL: until, **of.annotations}
+    if names.BACKOFF_UNTIL not in of.marks:
+        return of.annotations
+    return {**{key: of.marks[key] for key in names.BACKOFF_MARKS if key in of.marks}, **of.annotations}
 
 
 def make_parts(ground: Groundwork) -> SharingParts:

@@ -77,6 +77,7 @@ CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap", True)
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", False)
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease", True)
 EVENTS = Resource("events.k8s.io", "v1", "events", "Event", True)
+IDLE_POLICIES = Resource(names.GROUP, names.POLICY_VERSION, names.POLICY_PLURAL, names.POLICY_KIND, False)
 COST_BUDGETS = Resource(names.GROUP, names.POLICY_VERSION, names.BUDGET_PLURAL, names.BUDGET_KIND, False)
 COST_ATTRIBUTIONS = Resource(
     names.GROUP, names.POLICY_VERSION, names.ATTRIBUTION_PLURAL, names.ATTRIBUTION_KIND, False

@@ -15,7 +15,7 @@ from fallow.decide.packing.consolidate import begin as begin_emptying
 from fallow.decide.packing.consolidate import plan as plan_consolidation
 from fallow.decide.packing.curve import Curve, add_up, cut_at, find_near, replay
 from fallow.decide.packing.defrag import BUDGET, Move, MovePlan, Running, plan_moves
-from fallow.decide.packing.fragments import make_tables
+from fallow.decide.packing.fragments import Cause, make_tables
 from fallow.decide.packing.kept import WhyKept
 from fallow.decide.packing.kept import find as find_kept
 from fallow.decide.packing.live import LiveCluster, settle
@@ -27,17 +27,17 @@ from fallow.decide.packing.policies import POLICIES, prepare, rehearse, spell
 from fallow.decide.packing.prices import Prices, find_bound
 from fallow.decide.packing.prices import solve as solve_prices
 from fallow.decide.packing.room import GPU, Ints, Nodes, PackingNode, PackingPod, Placement, Room
-from fallow.decide.packing.standing import ClusterRoom, ClusterStanding, stand
+from fallow.decide.packing.standing import ClusterRoom, ClusterStanding, NodeRoom, measure_node, stand
 from fallow.decide.packing.standing import measure as measure_room
 from fallow.decide.packing.tracking import LiveRoom, NoOpinion, Offered, PackingGround, Ranking, draw_sample, lay_out
 
 __all__ = [
-    "BUDGET", "CANDIDATES", "EVICT_TIMEOUT", "GPU", "POLICIES", "THRESHOLD", "ClusterRoom", "ClusterStanding",
-    "ConsolidationPlan", "Curve", "Ground", "IllegalLayout", "Ints", "LiveCluster", "LiveRoom", "Move", "MovePlan",
-    "NoOpinion", "Nodes", "Offered", "Packer", "PackingGround", "PackingNode", "PackingPod", "PackingPolicy",
-    "Placement", "Prices", "Ranking", "Refusal", "Rehearsal", "Room", "Running", "Unsolved", "WhyKept", "add_up",
-    "advance_emptying", "begin_emptying", "cut_at", "draw_sample", "find_bound", "find_kept", "find_near",
-    "judge_layout", "lay_out", "make_tables", "may_begin", "measure_room", "order_nodes", "place",
+    "BUDGET", "CANDIDATES", "EVICT_TIMEOUT", "GPU", "POLICIES", "THRESHOLD", "Cause", "ClusterRoom", "ClusterStanding",
+    "ConsolidationPlan", "Curve", "IllegalLayout", "Ints", "LiveCluster", "LiveRoom", "Move", "MovePlan",
+    "NoOpinion", "NodeRoom", "Nodes", "Offered", "Packer", "PackingGround", "PackingNode", "PackingPod",
+    "PackingPolicy", "Placement", "Prices", "Ranking", "Refusal", "Rehearsal", "Room", "Running", "Unsolved", "WhyKept",
+    "add_up", "advance_emptying", "begin_emptying", "cut_at", "draw_sample", "find_bound", "find_kept", "find_near",
+    "judge_layout", "lay_out", "make_tables", "may_begin", "measure_node", "measure_room", "order_nodes", "place",
     "plan_consolidation", "plan_moves", "prepare", "rehearse", "replay", "settle", "solve_prices", "spell", "stand",
     "why_fixed",
 ]

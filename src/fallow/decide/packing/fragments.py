@@ -168,13 +168,15 @@ def make_fgd(nodes: Nodes, sample: Sequence[PackingPod], fallback: str = "") -> 
     return PackingPolicy("FGD", score, fallback=fallback)
 
 
-def split_by_cause(room: Room, sample: Sequence[PackingPod]) -> dict[Cause, float]:
-    """Free GPUs by what keeps the popular classes from using them; all causes together are all that is free."""
+def split_by_cause(room: Room, sample: Sequence[PackingPod], row: int | None = None) -> dict[Cause, float]:
+    """Free GPUs by what keeps the popular classes from using them; all causes together are all that is free. `row`: of
+    one node alone."""
     popular = find_popular(sample)
     causes, total = dict.fromkeys(Cause, 0.0), max(1, sum(popular.values()))
     for each, count in popular.items():
         for cause, milli in _split(room, each):
-            causes[cause] += float(milli.sum()) * count / total / GPU
+            free = float(milli.sum()) if row is None else float(milli[row])
+            causes[cause] += free * count / total / GPU
     return causes
 
 

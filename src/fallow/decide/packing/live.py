@@ -79,7 +79,7 @@ def _choose(seen: cluster.Capacity) -> tuple[list[Machine], list[str]]:
     tenants: dict[str, list[cluster.Pod]] = {}
     for tenant in seen.pods:
         tenants.setdefault(tenant.node, []).append(tenant)
-    why = {machine.name: _why_left_out(machine, tenants.get(machine.name, ())) for machine in seen.machines}
+    why = {machine.name: why_left_out(machine, tenants.get(machine.name, ())) for machine in seen.machines}
     counts = Counter(reason for reason in why.values() if reason)
     notes = [f"{count} nodes left out: {reason}" for reason, count in counts.items()]
     if seen.unread:
@@ -89,7 +89,8 @@ def _choose(seen: cluster.Capacity) -> tuple[list[Machine], list[str]]:
     return [machine for machine in seen.machines if not why[machine.name]], notes
 
 
-def _why_left_out(machine: Machine, tenants: Sequence[cluster.Pod]) -> str:
+def why_left_out(machine: Machine, tenants: Sequence[cluster.Pod]) -> str:
+    """Why what is free there cannot be told; "": it can be."""
     if machine.left_out:
         return machine.left_out
     if make_node(machine).find_fault():

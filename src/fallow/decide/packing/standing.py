@@ -54,6 +54,32 @@ def measure(seen: cluster.Capacity, now: Instant) -> ClusterRoom:
     )
 
 
+class NodeRoom(msgspec.Struct, frozen=True, kw_only=True):
+    """One node. `free_by_cause`: its free GPUs by what keeps the pods that usually come from using them; empty where
+    nothing is known of those. `left_out`: why nothing of it can be told; "": it can be."""
+
+    gpus: int = 0
+    free: float = 0.0
+    free_by_cause: dict[fragments.Cause, float] = {}
+    left_out: str = ""
+
+
+def measure_node(seen: cluster.Capacity, name: str, now: Instant) -> NodeRoom:
+    found = live.settle(seen, now)
+    names = found.room.nodes.names
+    if name not in names:
+        machine = next((each for each in seen.machines if each.name == name), None)
+        tenants = [pod for pod in seen.pods if pod.node == name]
+        why = live.why_left_out(machine, tenants) if machine is not None else "it could not be read"
+        return NodeRoom(left_out=why)
+    row = names.index(name)
+    has_demand = bool(fragments.find_popular(found.sample))
+    return NodeRoom(
+        gpus=int(found.room.nodes.gpus[row]), free=float(found.room.free[row]) / GPU,
+        free_by_cause=fragments.split_by_cause(found.room, found.sample, row) if has_demand else {},
+    )
+
+
 def stand(found: LiveCluster, policy: PackingPolicy) -> ClusterStanding:
     room = found.room.copy()
     tables = fragments.make_tables(room.nodes, found.sample)

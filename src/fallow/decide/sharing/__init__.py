@@ -2,8 +2,8 @@
 
 Read in this order: `needs` (how much of a GPU), `parts` and `claims` (what nodes offer, by the device plugin and by
 ResourceClaims), `strategy` (the ladder of verdicts), `mutate` (what of a pod is changed), `standing` (what came of a
-policy), `hurts` (whom sharing hurt), `advice` (who could do with less); then `layouts` (what a node config asks for),
-`steps` (a change that runs), `repartition` (which change begins).
+policy), `hurts` (whom sharing hurt), `advice` (who could do with less), `why` (one pod, explained); then `layouts`
+(what a node config asks for), `steps` (a change that runs), `repartition` (which change begins).
 Pure: no clock, no files, no logging.
 """
 
@@ -26,15 +26,18 @@ from fallow.decide.sharing.strategy import (
     ShareAround,
     ShareTerms,
     find_pod_events,
+    find_policy_name,
     judge,
     leave_alone,
     needs_owner,
 )
+from fallow.decide.sharing.why import explain as explain_pod
+from fallow.decide.sharing.why import find_part, is_meant
 
 __all__ = [
     "ByClaims", "ClaimSights", "JudgeLayout", "PartIndex", "PartitionSights", "ShareAround", "ShareNeeds", "ShareTerms",
     "advise", "advise_clients", "advise_replicas", "change", "count_pods", "count_reverts", "count_shared",
-    "find_interval", "find_offers", "find_pod_events", "find_watched", "hurts_too_many", "join_uses", "judge",
-    "judge_hurt", "leave_alone", "needs_owner", "plan_claims", "plan_nodes",
-    "revert", "see_node_sharing", "stand_policy", "waste_hours",
+    "explain_pod", "find_interval", "find_offers", "find_part", "find_pod_events", "find_policy_name", "find_watched",
+    "hurts_too_many", "is_meant", "join_uses", "judge", "judge_hurt", "leave_alone", "needs_owner", "plan_claims",
+    "plan_nodes", "revert", "see_node_sharing", "stand_policy", "waste_hours",
 ]

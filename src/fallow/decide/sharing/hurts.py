@@ -52,7 +52,7 @@ def _see_owner(
     return SharedOwner(
         workload=of, policy=policy.name if policy is not None else "", since=first.created_at,
         strategy=first.annotations.get(names.OPTIMIZATION_STRATEGY, ""), pods=tuple(pod.name for pod in shared),
-        guard=policy.guard if policy is not None else HurtGuard(), times=_count_before(of.marks),
+        guard=policy.guard if policy is not None else HurtGuard(), times=count_before(of.marks),
     )
 
 
@@ -71,7 +71,8 @@ def is_backing_off(marks: Mapping[str, str], now: Instant) -> bool:
     return until is not None and (end is None or end > now)
 
 
-def _count_before(marks: Mapping[str, str]) -> int:
+def count_before(marks: Mapping[str, str]) -> int:
+    """How often sharing hurt it so far."""
     text = marks.get(names.SHARING_REVERTS, "0")
     return int(text) if text.isdecimal() and len(text) <= 4 else len(_BACK_OFFS)
 
@@ -121,7 +122,7 @@ def revert(owner: SharedOwner, hurt: Hurt, now: Instant) -> decision.Mark:
     until = units.rfc3339(now + _BACK_OFFS[min(owner.times, len(_BACK_OFFS) - 1)])
     changes: dict[str, str | None] = {
         names.BACKOFF_UNTIL: until, names.SHARING_REVERTS: str(owner.times + 1),
-        names.REVERTED_POLICY: owner.policy or None,
+        names.REVERTED_POLICY: owner.policy or None, names.REVERTED_BECAUSE: hurt.because,
     }
     because = f"Sharing hurt it: {hurt.because}. Its next pods have whole GPUs until {until}."
     workload = owner.workload  # by no version: the status of one that crashes changes every few seconds

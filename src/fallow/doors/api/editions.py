@@ -33,7 +33,7 @@ from fallow.model.units import DAY, Instant, Seconds
 from fallow.stories import gaming
 from fallow.stories import idle as stories
 from fallow.stories.turn import Clock, Stumbled
-from fallow.wiring import daemon
+from fallow.wiring import daemon, share_why
 
 log = logging.getLogger(__name__)
 
@@ -158,7 +158,8 @@ class Editions:
     ) -> None:
         """`draw`: what GPUs did over time; None: nobody knows. `suspects`: who may be kept busy to be left alone.
         `reach`, `list_now`: the objects and the workloads as they are now, from when there is somebody who looks at
-        them. `books`, `acks`: what GPUs and acknowledgements cost, from when somebody keeps books."""
+        them. `books`, `acks`: what GPUs and acknowledgements cost, from when somebody keeps books. `explainer`: why
+        pods share GPUs or not, where somebody sees to it."""
         self.draw, self.suspects = draw, suspects
         self.reach: verbs.Reach | None = None
         self.list_now: Callable[[], Sequence[cluster.Workload]] = tuple
@@ -166,6 +167,7 @@ class Editions:
         self._monotonic, self._looks_from = monotonic, 0.0
         self.books: CostBooks | None = None
         self.acks: AckCosts | None = None
+        self.explainer: share_why.ShareExplainer | None = None
         self.story, self.options, self.clock, self._kept, self.book = story, options, clock, kept, book
         self.currency = options.cost.currency if options.cost.enabled else price_book.LIST_CURRENCY
         self.revision = int(clock())  # rises over restarts, too

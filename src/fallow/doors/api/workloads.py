@@ -9,9 +9,11 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+import msgspec
+
 from fallow.account import audit
 from fallow.clients import errors
-from fallow.doors.answers import explaining, past, suspects
+from fallow.doors.answers import explaining, past, sharing, suspects
 from fallow.doors.answers import rows as telling
 from fallow.doors.answers import workloads as naming
 from fallow.doors.api.editions import Edition
@@ -120,6 +122,7 @@ async def explain_workload(ask: ReadAsk) -> explaining.FullExplanation:
     patch, measured = look.patch_of(finding), edition.seen.evidence
     suspect = suspects.find_suspect(ask.editions.suspects(), finding.workload.ref.uid)
     base = naming.explanation(finding, evidence, patch, edition.plan.at, measured, edition.book, suspect)
+    base = msgspec.structs.replace(base, sharing=await _find_sharing(ask, finding.workload))
     ref = finding.workload.ref
     may = await ask.may(ask.request, finding.workload) if ask.may else explaining.nobody_may(ref)
     frozen = edition.plan.freeze
@@ -127,6 +130,19 @@ async def explain_workload(ask: ReadAsk) -> explaining.FullExplanation:
         base, finding, row, now=edition.plan.at, may=may, past=await _read_history(ask, ref, 500),
         writes=look.writes_of(finding), frozen=frozen.because if frozen else None,
     )
+
+
+async def _find_sharing(ask: ReadAsk, workload: cluster.Workload) -> sharing.ShareTold | None:
+    """None: nobody here sees to sharing, it has no pod, or the server does not tell."""
+    pods = [ask.edition.seen.pods[place] for place in workload.pods]
+    chosen = sharing.choose_pod(pods)
+    if ask.editions.explainer is None or chosen is None:
+        return None
+    try:
+        why = await ask.editions.explainer.explain(chosen.namespace, chosen.name, ask.now)
+    except errors.ClientError:
+        return None
+    return None if why is None else sharing.tell(why, workload.ref, pods)
 
 
 async def _read_history(ask: ReadAsk, ref: cluster.Ref, limit: int) -> Sequence[AuditEntry]:

@@ -1,6 +1,7 @@
 """Where our programs begin: Ctrl-C is taken before anything else is imported, for that is when people press it.
 
-In: the name of a program. Out: it runs. Ctrl-C ends it with 130 and without a word, from the first line here on.
+In: the name of a program. Out: it runs. Ctrl-C ends it with 130 and without a word, from the first line here on;
+SIGTERM with 143, until whoever has more to end takes it: the first process of a container would not hear it else.
 Invariant: nothing but what Python has loaded by itself is imported at the top.
 """
 
@@ -9,7 +10,7 @@ import os
 import signal
 import sys
 
-INTERRUPTED = 130
+INTERRUPTED, TERMINATED = 130, 143
 
 
 def fallow() -> None:
@@ -34,6 +35,8 @@ def _enter(module: str, program: str) -> None:
     heeds = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if heeds:
         signal.signal(signal.SIGINT, _leave)
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _leave)
     import importlib
 
     door = getattr(importlib.import_module(f"fallow.doors.cli.{module}"), program)
@@ -47,6 +50,6 @@ def _enter(module: str, program: str) -> None:
         gc.freeze()  # or Python looks several times through all that is left: a seventh of a look at 10,000 pods
 
 
-def _leave(*_: object) -> None:
+def _leave(number: int, _: object) -> None:
     """At once: an exception in the middle of an import could be swallowed, or told about."""
-    os._exit(INTERRUPTED)
+    os._exit(INTERRUPTED if number == signal.SIGINT else TERMINATED)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 import click
@@ -19,19 +19,20 @@ import msgspec
 
 from fallow import logs, settings, verbs
 from fallow.clients import errors
-from fallow.doors.answers import deeds
+from fallow.doors.answers import deeds, sharing
 from fallow.doors.answers import rows as telling
 from fallow.doors.answers import status as statuses
 from fallow.doors.answers import workloads as answers
-from fallow.doors.cli import asking, flags, interrupts, pages, show, watch, where
+from fallow.doors.cli import asking, flags, interrupts, pages, show, subjects, watch, where
 from fallow.doors.cli import look as looks
 from fallow.doors.cli import verbs as acting
-from fallow.model import gpus, kinds, price_book, units
+from fallow.model import cluster, gpus, kinds, price_book, units
 from fallow.model.patterns import Pattern
 from fallow.model.policies import idle as policies
+from fallow.model.sharing import ShareWhy
 from fallow.model.units import Instant, Seconds
 from fallow.stories import idle as stories
-from fallow.wiring import daemon
+from fallow.wiring import daemon, share_why
 
 T = TypeVar("T")
 
@@ -296,7 +297,11 @@ async def read_all_rows(daemon: asking.Daemon) -> list[telling.ApiRow]:
 def explain(
     target: str, namespace: str | None, output: str, watch_every: Seconds | None, **given: Any
 ) -> None:
-    watch.present(lambda: tell_why(target, namespace, output, given), watch_every)
+    subject = subjects.find(target)
+    if subject is not None:
+        watch.present(lambda: subjects.tell(subject, target, output, given), watch_every)
+    else:
+        watch.present(lambda: tell_why(target, namespace, output, given), watch_every)
 
 
 def tell_why(target: str, namespace: str | None, output: str, given: dict[str, Any]) -> show.Shown:
@@ -305,6 +310,7 @@ def tell_why(target: str, namespace: str | None, output: str, given: dict[str, A
     if isinstance(heard, asking.Told):
         (page, answer), source, now = heard.answer, heard.whose, heard.at
         rules, why = page.rules.sentence, _why_none_there(page)
+        pods: Sequence[cluster.Pod] = ()
     else:
         with asking.looking_instead(heard, output):
             found = _sight(_without(given))
@@ -312,9 +318,32 @@ def tell_why(target: str, namespace: str | None, output: str, given: dict[str, A
             index = _find(look, target, {**given, "namespace": namespace or found.namespace})
         answer, why, now = _explain_one(look, index, with_patch=with_patch), why_none(look), look.plan.at
         rules, source = statuses.tell_rules(look, found.daemon).sentence, asking.name_source(heard)
+        pods = [look.snapshot.pods[place] for place in look.snapshot.workloads[index].pods]
+    if answer.sharing is None:
+        answer = msgspec.structs.replace(answer, sharing=_look_at_sharing(answer, pods, given, now))
     if with_patch:
         return show.Shown(show.encode(answer, output), why)
     return show.Shown(pages.draw_why(_first_lines(source, rules), answer, now, wide=output == "wide"), why)
+
+
+def _look_at_sharing(
+    answer: answers.Explanation, pods: Sequence[cluster.Pod], given: dict[str, Any], now: Instant
+) -> sharing.ShareTold | None:
+    """By a look of one's own; None: it has no pod, or nobody may tell."""
+    ref, chosen = answers.read_ref(answer.workload), sharing.choose_pod(pods)
+    name = chosen.name if chosen is not None else next((gpu.pod for gpu in answer.gpus), None)
+    if name is None:
+        return None
+
+    async def look(named: str) -> ShareWhy | None:
+        async with share_why.open_explainer(given.get("kubeconfig"), given.get("context")) as explainer:
+            return await explainer.explain(ref.namespace, named, now)
+
+    try:
+        why = interrupts.run(look(name))
+    except errors.ClientError:
+        return None
+    return None if why is None else sharing.tell(why, ref, pods)
 
 
 def _ask_why(

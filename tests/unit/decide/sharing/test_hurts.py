@@ -90,7 +90,7 @@ def test_whole_gpus_follow_for_longer_each_time_and_the_next_pod_has_one(
     changes = {key: text for key, text in mark.changes.items() if text is not None}
     assert changes == {
         names.BACKOFF_UNTIL: units.rfc3339(NOW + hours * HOUR), names.SHARING_REVERTS: then,
-        names.REVERTED_POLICY: "small",
+        names.REVERTED_POLICY: "small", names.REVERTED_BECAUSE: RESTARTS.because,
     }
     assert (mark.on, mark.event) == (owner.workload.ref, names.Event.SHARING_REVERTED)
     top = TopOwner(group="apps", kind="Deployment", name="llm", uid="u-1", annotations=changes)

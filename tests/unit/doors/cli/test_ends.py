@@ -16,7 +16,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from fallow.doors.cli import interrupts, main
+from fallow.doors.cli import enter, interrupts, main
 
 BIN = Path(sys.executable).parent
 CLEAN = {key: value for key, value in os.environ.items() if key not in ("KUBECONFIG", "PROMETHEUS_URL")}
@@ -124,6 +124,13 @@ def test_ctrl_c_while_it_is_still_being_loaded_is_130_and_no_traceback(tmp_path,
     done = run("--help", program=program, env={**CLEAN, "PYTHONPATH": str(tmp_path)}, preexec_fn=ignore)
     expected = (7, "went on\n", "") if is_ignored else (main.INTERRUPTED, "", "")
     assert (done.returncode, done.stdout, done.stderr) == expected
+
+
+def test_sigterm_while_it_is_still_being_loaded_ends_it_at_once(tmp_path):
+    """By a handler, for the first process of a container has no other way to hear it."""
+    (tmp_path / "click.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGTERM)\nprint('went on')")
+    done = run("-d", program="gpu-pruner", env={**CLEAN, "PYTHONPATH": str(tmp_path)})
+    assert (done.returncode, done.stdout, done.stderr) == (enter.TERMINATED, "", "")
 
 
 @pytest.mark.parametrize("program", ["fallow", "kubectl-fallow"])

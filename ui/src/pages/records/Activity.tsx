@@ -160,7 +160,7 @@ function Entry({ entry, now }: { entry: Decided; now: number }) {
           {hint && <div class="fix xs">{localised(entry.detail!, now)}</div>}
         </td>
         <td class="m who">
-          {entry.actor}
+          {entry.type === "broughtBack" ? "not through fallow" : entry.actor}
           {source && `, ${source}`}
         </td>
         <td class="r n">{entry.gpus === null ? "" : gpus(entry.gpus)}</td>

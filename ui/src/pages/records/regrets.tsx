@@ -123,15 +123,16 @@ export function RegretSide({ now }: { now: number }) {
           </ul>
         </section>
       )}
-      {not.length > 0 && (
+      {answer.data && (
         <section>
           <Head title="Pauses that did not happen" sub="30 days" />
           <Table
             class="mini"
+            none="None: what was to be paused was."
             rows={not}
             columns={[
               {
-                sum: "All",
+                sum: not.length ? "All" : undefined,
                 cell: (n) => (
                   <>
                     {n.label}
@@ -139,7 +140,7 @@ export function RegretSide({ now }: { now: number }) {
                   </>
                 ),
               },
-              { right: true, cell: (n) => n.count, sum: not.reduce((s, n) => s + n.count, 0) },
+              { right: true, cell: (n) => n.count, sum: not.length ? not.reduce((s, n) => s + n.count, 0) : undefined },
             ]}
           />
         </section>
