@@ -32,6 +32,7 @@ BAD: dict[str, tuple[Spec, str]] = {
     "no-amount": (spec(budget={"period": "30d"}), "spec.budget"),
     "both-amounts": (spec(monthlyLimit=3), "spec.budget"),
     "no-days": (spec(budget={"amount": 1, "period": "0d"}), "spec.budget.period"),
+    "endless": (spec(budget={"amount": 1, "period": "1000000h"}), "spec.budget.period"),
     "no-such-period": (spec(budget={"amount": 1, "period": "fortnight"}), "spec.budget.period"),
     "threshold": (_alert(threshold=1001), "spec.alerts[0].threshold"),
     "negative-threshold": (_alert(threshold=-0.5), "spec.alerts[0].threshold"),

@@ -198,11 +198,10 @@ def check_whole(books: Books) -> None:
 
 def check_span(books: Books, pod: clusters.Object, end: float) -> None:
     """It costs what its GPU does from when it was bound to its end. Who plays the kubelet here dates the binding anew,
-    a little later: the books have it as the scheduler wrote it. A look reads its clock before the pods: who is bound
-    in between is booked from that clock's second on."""
+    a little later: the books have it as the scheduler wrote it."""
     name, made = pod["metadata"]["name"], pod["metadata"]["creationTimestamp"]
     begin = min(row[2] for row in books.rows if row[6] == name)
-    assert datetime.datetime.fromisoformat(made).timestamp() - 1 <= begin <= stamp(pod, "bound")
+    assert datetime.datetime.fromisoformat(made).timestamp() <= begin <= stamp(pod, "bound")
     assert books.cost(pod=name) * GPUS // NANO_A_SECOND == end - begin
 
 

@@ -14,8 +14,10 @@ import pytest
 from fallow import settings
 from fallow.clients.prometheus import auth, client
 from fallow.model import decision
+from fallow.model.policies.sharing import HurtGuard
+from fallow.model.share_hurts import SharedOwner
 from fallow.model.units import HOUR, MINUTE, Instant
-from fallow.observe.usage import asking, inquiry, owning, queries, share_use, spans
+from fallow.observe.usage import asking, hurting, inquiry, owning, queries, share_use, spans
 from fallow.sim import cast, stage
 from fallow.sim.traces import history as traces
 from fallow.sim.world.world import Fault
@@ -31,7 +33,7 @@ AT = {Fault.exporter_silent: (60, 80), Fault.exporter_zero: (100, 110)}  # minut
 async def played(
     tmp_path: pathlib.Path, prometheus: history.PrometheusWorld
 ) -> AsyncIterator[tuple[stage.Stage, history.PrometheusWorld]]:
-    """Ten nodes (one of MIG, one time-sliced) over three hours that end now; no controller acts in them."""
+    """Ten nodes (one of MIG, one time-sliced, one of MPS) over three hours that end now; no controller acts in them."""
     made = cast.make_world(seed=4, nodes=10, hours=HOURS).moved(time.time() // MINUTE * MINUTE - HOURS * HOUR)
     struck = list(made.nodes)[1:3]
     for fault, (begins, ends) in AT.items():
@@ -155,3 +157,25 @@ async def test_a_look_gives_the_same_verdicts_by_either(
     assert found == expected
     assert {decision.Verdict.idle, decision.Verdict.active} <= {each[1] for each in found}
     assert (ours.snapshot.evidence.lost_signals, ours.snapshot.evidence.trouble) == ((), None)
+
+
+async def test_what_is_asked_about_those_who_share_has_the_same_answer(
+    played: tuple[stage.Stage, history.PrometheusWorld],
+) -> None:
+    on, real = played
+    assert on.addresses is not None
+    owners = [
+        SharedOwner(
+            workload=one.view, policy="", strategy="mps", guard=HurtGuard(), since=on.world.now - HOUR,
+            pods=tuple(pod.name for pod in one.pods),
+        ) for one in on.world.workloads if one.pods
+    ]
+    login, words = auth.Login(method="none"), owning.UseWords(exporters=".*")
+    async with client.Prometheus(on.addresses.prometheus, login=login) as ours, client.Prometheus(
+        real.url, login=login
+    ) as theirs:
+        expected = await hurting.HurtReader(theirs, words).read(owners, on.world.now)
+        found = await hurting.HurtReader(ours, words).read(owners, on.world.now)
+    full = {uid: seen.full for uid, seen in expected.items()}
+    assert {uid: seen.full for uid, seen in found.items()} == pytest.approx(full, nan_ok=True)
+    assert sum(each is not None for each in full.values()) > 10

@@ -171,7 +171,6 @@ export function nodes(world) {
         newestSeconds: silent ? 660 : random.whole(8, 14),
         coverage: { ratio: 1 - lost / DAY, gaps },
         perHour: node.gpus.length * PRICES[pool.model],
-        plan: null,
       };
     }),
   );
@@ -187,6 +186,56 @@ export function nodes(world) {
       source("Kubernetes watch", "ok", "in sync", "412 pods, 20 nodes", "owners, pods"),
       source("Prices", "ok", "of 15 Nov", "12.4 GPU-hours without one", "cost"),
     ],
+  };
+}
+
+export function sharing() {
+  const step = (name, state) => ({ name, state });
+  return {
+    changes: [
+      {
+        node: "mig-02",
+        config: "mig-02",
+        phase: "Configuring",
+        layout: "8 × 3g.40gb, 8 × 2g.20gb, 16 × 1g.10gb",
+        reason: "Running",
+        because: "Waits for 4 pods to end; nobody is evicted",
+        since: iso(NOW - 22 * MINUTE),
+        until: iso(NOW + 38 * MINUTE),
+        steps: [
+          step("Planned", "done"),
+          step("Cordoning", "done"),
+          step("Draining", "now"),
+          step("Labelling", "ahead"),
+          step("Verifying", "ahead"),
+          step("Uncordoning", "ahead"),
+        ],
+      },
+    ],
+    policies: [
+      { name: "notebooks", strategy: "timeslicing", mode: "enforce", enforces: true, pods: 6, audited: 0, reverted: 1, trouble: null },
+      { name: "services", strategy: "auto", mode: "audit", enforces: false, pods: 0, audited: 9, reverted: 0, trouble: null },
+    ],
+    plans: [
+      { node: "mig-02", what: "newLayout", words: "new layout", because: "draining" },
+      { node: "l4-06", what: "canBeEmptied", words: "can be emptied", because: "2 pods would fit on l4-05" },
+      { node: "h100-04", what: "stays", words: "stays", because: "somebody keeps a pod of it by an acknowledgement" },
+    ],
+    room: {
+      asOf: iso(NOW - MINUTE),
+      free: 24.1,
+      stranded: 7.4,
+      causes: [
+        { cause: "q3_satisfied", gpus: 16.7, words: "usable: it fits here" },
+        { cause: "q2_lack_gpu", gpus: 5.9, words: "the node has too few GPUs free for it" },
+        { cause: "no_access", gpus: 1.5, words: "it does not accept this model" },
+      ],
+      nodes: [
+        { node: "h100-04", gpus: 2.9 },
+        { node: "a100-03", gpus: 1.8 },
+      ],
+    },
+    unknown: [],
   };
 }
 

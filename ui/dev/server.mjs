@@ -100,6 +100,8 @@ function read(path, query, world, dev) {
       return { revision: world.revision, pools: world.field };
     case "nodes":
       return answers.nodes(world);
+    case "sharing":
+      return answers.sharing();
     case "states":
       return answers.states(world, query.get("window") ?? "24h");
     case "pace":

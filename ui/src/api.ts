@@ -216,6 +216,10 @@ export type BudgetsPage = {
   currency: string;
   items: BudgetTold[];
 };
+export type ChangeStep = {
+  name: string;
+  state: "ahead" | "done" | "failed" | "now";
+};
 export type Check = {
   group: "idle" | "pausable" | "waiting";
   state: "failed" | "ok" | "waiting";
@@ -622,6 +626,18 @@ export type Keep = {
   idleSeconds: number | null;
   cost: number | null;
 };
+/** `config`: the GPUNodeConfig that asks for it; None: it is gone. `layout`: what the node is to offer, where that is worked out already. `steps`: the way there, or back; none before it began. */
+export type LayoutChange = {
+  node: string;
+  config: string | null;
+  phase: "Configuring" | "Failed" | "Pending";
+  layout: string | null;
+  reason: string;
+  because: string;
+  since: string | null;
+  until: string | null;
+  steps: ChangeStep[];
+};
 export type LeftAlone = {
   label: string;
   sentence: string;
@@ -664,6 +680,12 @@ export type NextStep = {
   gpus: number;
   because: string;
 };
+export type NodePlan = {
+  node: string;
+  what: "canBeEmptied" | "newLayout" | "stays";
+  words: string;
+  because: string;
+};
 export type NodeRow = {
   name: string;
   pool: string;
@@ -677,7 +699,6 @@ export type NodeRow = {
   newestSeconds: number | null;
   coverage: CoverageTold;
   perHour: number | null;
-  plan: string | null;
 };
 export type FieldNode = {
   name: string;
@@ -900,6 +921,14 @@ export type RoiTold = {
   saved: number;
   ratio: number | null;
 };
+/** Free GPUs, and how many of them fit nothing that usually comes (None: of that nothing is known). `causes` are of all that is free, also of what is usable. */
+export type RoomLeft = {
+  asOf: string | null;
+  free: number;
+  stranded: number | null;
+  causes: StrandedCause[];
+  nodes: StrandedNode[];
+};
 /** `per_hour` of those whose price is known; None where that is none of them. */
 export type RowSums = {
   gpus: number;
@@ -1020,6 +1049,25 @@ export type ShareTold = {
   unprotected: string | null;
   optOut: string | null;
   optOutCommand: string | null;
+};
+/** `room` None: nobody has looked yet, or it cannot be looked at; then `unknown` says why where that is known. */
+export type Sharing = {
+  changes: LayoutChange[];
+  policies: SharingRule[];
+  plans: NodePlan[];
+  room: RoomLeft | null;
+  unknown: string[];
+};
+/** A GPUSharingPolicy. `pods`: running ones that it changed; `audited`: that it would have; `reverted`: owners who have whole GPUs again, because sharing hurt them. None: nobody counted. `trouble`: why it does less than it says. */
+export type SharingRule = {
+  name: string;
+  strategy: string;
+  mode: "audit" | "enforce";
+  enforces: boolean;
+  pods: number | null;
+  audited: number | null;
+  reverted: number | null;
+  trouble: string | null;
 };
 export type SignalMissed = {
   signal: string;
@@ -1164,6 +1212,15 @@ export type Next = {
   type: Step;
   at: string | null;
   because: string;
+};
+export type StrandedCause = {
+  cause: string;
+  gpus: number;
+  words: string;
+};
+export type StrandedNode = {
+  node: string;
+  gpus: number;
 };
 /** Ratios are 0 to 1, the highest of its GPUs; `every_seconds`: between the begins of two bursts. */
 export type SuspectTold = {

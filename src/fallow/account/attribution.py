@@ -85,6 +85,9 @@ class GpuAttribution:
         self._seen_pods: object = None
         self._reserved: set[str] = set()  # reservations that are booked
         self._leaving: set[str] = set()
+        self._ahead: set[tuple[str, Instant]] = set()  # pods that this look leaves to the next, by what is dated so
+        self._was_ahead: set[tuple[str, Instant]] = set()  # that the look before left to this one
+        self._left: list[cluster.Departure] = []  # of them, those who went
         self._resumed_at: Second | None = None
 
     @property
@@ -115,9 +118,12 @@ class GpuAttribution:
         """All that differs from the look before becomes facts."""
         before, gaps = self.book.at, len(self.book.gaps)
         self._sees_all, self._register = look.sees_all, look.nodes
+        self._was_ahead, self._ahead = self._ahead, set()
         now = self.book.begin_look(math.floor(look.at))
+        passed = self._see_departures(look, before, now)  # first: a node that is gone ends whoever is there still
         changed = self._see_nodes(look.nodes, before, now)
-        self._see_departures(look, before, now)
+        for pod, end in passed:
+            self._pass_by(pod, look, now, end)
         changed |= self._see_pods(look, before, now)
         for known in self._nodes.values():
             if known.host.strays:
@@ -228,15 +234,27 @@ class GpuAttribution:
 
     # ---- pods ----
 
-    def _see_departures(self, look: BookLook, before: Second, now: Second) -> None:
-        """Those too that came and went since the last look."""
-        for one in sorted(look.departures, key=lambda each: each.pod.bound_at or 0.0):
+    def _see_departures(self, look: BookLook, before: Second, now: Second) -> list[tuple[cluster.Pod, Second]]:
+        """Ends those that hold. Out: those that came and went since the last look, with their ends."""
+        told, self._left, passed = (*self._left, *look.departures), [], []
+        for one in sorted(told, key=lambda each: each.pod.bound_at or 0.0):
             end = one.ended_at if one.ended_at is not None else one.gone_at
             at = before if end is None else min(now, math.floor(end))
-            if one.pod.uid in self._holdings:
+            if self._is_ahead(one.pod, end, now):
+                self._left.append(one)
+            elif one.pod.uid in self._holdings:
                 self._end(one.pod.uid, at)
             elif end is not None and one.pod.bound_at is not None and one.pod.bound_at < at:
-                self._pass_by(one.pod, look, now, at)
+                passed.append((one.pod, at))
+        return passed
+
+    def _is_ahead(self, pod: cluster.Pod, at: Instant | None, now: Second) -> bool:
+        """Is it dated after this look, whose clock was read before the pods were? Then the next one books it, as it is
+        dated; one that is still ahead then has the date of a wrong clock."""
+        if at is None or math.floor(at) <= now or (pod.uid, at) in self._was_ahead:
+            return False
+        self._ahead.add((pod.uid, at))
+        return True
 
     def _pass_by(self, pod: cluster.Pod, look: BookLook, now: Second, end: Second) -> None:
         if pod.node and not _is_reservation(pod):
@@ -253,14 +271,17 @@ class GpuAttribution:
         lost = {pod.uid for pod in gone}
         if self._resumed_at is not None:
             lost |= self._holdings.keys() - self._pods.by_uid.keys() - {pod.uid for pod in changed}
-        for uid in sorted(lost):  # nobody heard of its end
+        for uid in sorted(lost.difference(one.pod.uid for one in self._left)):  # nobody heard of its end
             self._end(uid, before)
         opaque = self._see_reservations(look.pods, changed, now)
         for pod in changed:
-            if pod.ended_at is not None or pod.has_ended:
+            if (pod.ended_at is not None or pod.has_ended) and not self._is_ahead(pod, pod.ended_at, now):
                 self._end(pod.uid, now if pod.ended_at is None else min(now, math.floor(pod.ended_at)))
         changed.sort(key=lambda pod: (pod.bound_at or pod.created_at, pod.uid))
-        return {pod.uid for pod in changed if self._meet(pod, opaque, now)}
+        met = {pod.uid for pod in changed if self._meet(pod, opaque, now)}
+        if self._ahead:  # the next look has to look at them even where nothing changes until then
+            self._seen_pods = None
+        return met
 
     def _see_reservations(
         self, pods: tuple[cluster.Pod, ...], changed: Sequence[cluster.Pod], now: Second
@@ -278,6 +299,8 @@ class GpuAttribution:
     def _meet(self, pod: cluster.Pod, opaque: frozenset[str], now: Second) -> bool:
         if not pod.node or pod.has_ended or pod.ended_at is not None:
             return False
+        if pod.uid not in self._holdings and self._is_ahead(pod, _bound_at(pod), now):
+            return False
         if _is_reservation(pod):
             if pod.uid not in opaque:
                 return False
@@ -290,7 +313,7 @@ class GpuAttribution:
         return True
 
     def _begin(self, pod: cluster.Pod, now: Second, end: Second | None) -> bool:
-        bound = pod.bound_at if pod.bound_at is not None else pod.started_at
+        bound = _bound_at(pod)
         begin = now if bound is None else min(now, math.floor(bound))
         known = self._nodes.get(pod.node)
         if known is None:
@@ -434,6 +457,10 @@ def _same_price(before: Ground, after: Ground) -> bool:
 def _is_blank(holding: Holding) -> bool:
     """Has nothing ever been measured of it?"""
     return all(face.state is _UNMEASURED for face in holding.faces.values)
+
+
+def _bound_at(pod: cluster.Pod) -> Instant | None:
+    return pod.bound_at if pod.bound_at is not None else pod.started_at
 
 
 def _is_reservation(pod: cluster.Pod) -> bool:

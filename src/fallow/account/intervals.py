@@ -73,6 +73,12 @@ class Book:
         self._touched.add(name)
         return gpu
 
+    def is_free(self, name: str) -> bool:
+        """May one more be called so? Not while another is: two nodes may say that they have the same one. Nor while the
+        end of another is not given out."""
+        known = self.gpus.get(name)
+        return known is None or (known.end is not None and known.changed is None)
+
     def end_gpu(self, gpu: Gpu, at: Second) -> None:
         at = max(at, self.settled, gpu.begin)
         gpu.end = at
@@ -239,12 +245,11 @@ def _take_in(book: Book, interval: Interval) -> None:
     """A fact out of the ledger."""
     one, end = interval.slice, None if interval.is_open else interval.t1
     rate = None if one.rate_nano is None else Rate(one.rate_nano * WHOLE // one.share, one.price_id)
-    gpu = book.gpus.get(one.gpu)
+    gpu, key = book.gpus.get(one.gpu), msgspec.structs.replace(_ground_key(one.key), sharing=cost.Sharing.idle)
     if gpu is None:
-        key = msgspec.structs.replace(_ground_key(one.key), sharing=cost.Sharing.idle)
         gpu = book.gpus[one.gpu] = Gpu(one.gpu, interval.t0, Ground(key, rate))
     gpu.pieces.append(interval)
-    gpu.grounds.amend(interval.t0, lambda ground: msgspec.structs.replace(ground, rate=rate))
+    gpu.grounds.amend(interval.t0, lambda ground: msgspec.structs.replace(ground, key=key, rate=rate))
     if one.pod_uid:
         holding = next((each for each in gpu.holdings if _goes_on(each, interval)), None)
         face = Face(one.key, one.state, one.share, ack_id=one.ack_id)

@@ -374,9 +374,28 @@ def read_intervals(
     on: SqlSession, names: NameBook, begin: Second, end: Second, where: Sequence[CostFilter]
 ) -> list[Interval]:
     """All that touch the window, whole."""
+    if begin >= end:
+        return []
     seen = ledger_write.read_meta(on).meta.seen_until
-    rows = ledger_write.read_window(on, begin, end, seen) if begin < end else []
-    return [one for one in _make_intervals(on, names, rows) if _fits_interval(where, one)]
+    if not where:
+        return _make_intervals(on, names, ledger_write.read_window(on, begin, end, seen))
+    days = (begin // DAY, (end - 1) // DAY, begin // DAY * DAY, end)
+    keys = _find_keys(on, names, days, where)
+    question, narrower = questions.KEYED_OF_WINDOW.replace("{among}", on.among), (*days, on.listed(sorted(keys)))
+    rows = ledger_write.read_window(on, begin, end, seen, question, narrower) if keys else []
+    found = _make_intervals(on, names, [row for row in rows if row.key in keys])
+    return [one for one in found if _fits(where, one.slice.key, one.slice.state, one.slice.pod_name)]
+
+
+def _find_keys(
+    on: SqlSession, names: NameBook, days: tuple[int, int, Second, Second], where: Sequence[CostFilter]
+) -> set[int]:
+    """Those that fit in some state, whatever the pod: of ten thousand intervals a few are asked for, mostly."""
+    there = [key for (key,) in on.rows(questions.KEYS_OF_WINDOW, days)]
+    names.read_keys(on, there)
+    of_key = [fit for fit in where if fit.on.name is not DimensionName.pod]
+    states = SpendState.used, SpendState.unallocated  # all that matters is whether somebody holds it
+    return {key for key in there if any(_fits(of_key, names.keys[key], state, "") for state in states)}
 
 
 def read_acked(on: SqlSession, names: NameBook, begin: Second, end: Second) -> list[Interval]:
@@ -398,11 +417,6 @@ def read_open(on: SqlSession, names: NameBook) -> list[Interval]:
     day = min(last or 0, seen // DAY if seen else LAST) - 1
     rows = ledger_rows.extend(on.rows(questions.SINCE_DAY, (day, day * DAY)), seen)
     return _make_intervals(on, names, [row for row in rows if row.is_open])
-
-
-def _fits_interval(where: Sequence[CostFilter], interval: Interval) -> bool:
-    what = interval.slice
-    return not where or _fits(where, what.key, what.state, what.pod_name)
 
 
 def _make_intervals(on: SqlSession, names: NameBook, rows: Sequence[IntervalRow]) -> list[Interval]:

@@ -201,10 +201,12 @@ def _store(
 
 
 def read_window(
-    on: SqlSession, begin: Second, end: Second, seen_until: Second, question: str = questions.OF_WINDOW
+    on: SqlSession, begin: Second, end: Second, seen_until: Second, question: str = questions.OF_WINDOW,
+    narrower: Sequence[Any] = (),
 ) -> list[IntervalRow]:
-    """All that lie in it, in the order of day, part and begin. `question`: that of a window, perhaps a narrower one."""
-    values = (begin // DAY, (end - 1) // DAY, begin // DAY * DAY, end, begin)
+    """All that lie in it, in the order of day, part and begin. `question`: that of a window, perhaps a narrower one,
+    with the values that make it so."""
+    values = (begin // DAY, (end - 1) // DAY, begin // DAY * DAY, end, begin, *narrower)
     return [row for row in ledger_rows.extend(on.rows(question, values), seen_until) if row.t1 > begin]
 
 

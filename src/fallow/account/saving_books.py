@@ -7,8 +7,8 @@ anew, so that nothing is claimed twice and a correction replaces what was claime
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -31,6 +31,10 @@ from fallow.model.cost import (
     Second,
 )
 
+Owner: TypeAlias = tuple[str, str, str]  # its namespace, kind and name
+HeldBy: TypeAlias = Mapping[Owner, Sequence[Interval]]
+
+_OWNER: Final = tuple(cost.read_dimension(name) for name in ("namespace", "controllerKind", "controller"))
 _NODE: Final = cost.read_dimension("node")
 _CAPACITY: Final = cost.read_dimension("capacity")
 
@@ -44,7 +48,8 @@ async def find_savings(
     if begin >= end:
         return CostBatch()
     watched, rows = await _read_watched(ledger, begin, end), list[BookedSaving]()
-    pauses = [each for span in spans if (each := await _read_pause(ledger, span, begin, end)) is not None]
+    held = await _read_held(ledger, spans)
+    pauses = [each for span in spans if (each := _find_pause(span, held, begin, end)) is not None]
     after, freed = await _read_after(ledger, pauses, end), defaultdict[str, list[FreedPart]](list)
     for part in (part for each in pauses for part in each.parts):
         freed[part.node].append(part)
@@ -77,14 +82,29 @@ class _Pause(msgspec.Struct, frozen=True):
         return sorted({part.node for part in self.parts})
 
 
-async def _read_pause(ledger: Ledger, span: PauseSpan, begin: Second, end: Second) -> _Pause | None:
+def _find_pause(span: PauseSpan, held: HeldBy, begin: Second, end: Second) -> _Pause | None:
     """None: it gave nothing back then. Pods that are told to go are gone within the hour after."""
-    asked = int(span.paused_at)
-    held = await ledger.read_intervals(asked - HOUR, asked + HOUR, _of(span)) if span.ref else []
+    asked, owner = int(span.paused_at), _owner_of(span)
+    mine = [one for one in held.get(owner, ()) if one.t1 > asked - HOUR and one.t0 < asked + HOUR] if owner else []
     first, last = max(asked, begin), min(int(span.ends), end)
     within = msgspec.structs.replace(span, ends=float(last))
-    parts = counterfactuals.find_freed(within, held) if first < last else []
-    return _Pause(within, first, held, parts) if parts else None
+    parts = counterfactuals.find_freed(within, mine) if first < last else []
+    return _Pause(within, first, mine, parts) if parts else None
+
+
+async def _read_held(ledger: Ledger, spans: Iterable[PauseSpan]) -> HeldBy:
+    """What their owners held around then, read once for all that were paused on the same day."""
+    days, found = defaultdict[int, list[tuple[Second, Owner]]](list), defaultdict[Owner, list[Interval]](list)
+    for span in spans:
+        if (owner := _owner_of(span)) is not None:
+            days[int(span.paused_at) // DAY].append((int(span.paused_at), owner))
+    for some in days.values():
+        asked, owners = [at for at, _ in some], zip(*(owner for _, owner in some), strict=True)
+        where = tuple(CostFilter(on, frozenset(values)) for on, values in zip(_OWNER, owners, strict=True))
+        for one in await ledger.read_intervals(min(asked) - HOUR, max(asked) + HOUR, where):
+            key = one.slice.key
+            found[key.namespace, key.owner_kind, key.owner_name].append(one)
+    return found
 
 
 async def _read_after(ledger: Ledger, pauses: Sequence[_Pause], end: Second) -> dict[str, list[Interval]]:
@@ -97,10 +117,8 @@ async def _read_after(ledger: Ledger, pauses: Sequence[_Pause], end: Second) -> 
     return found
 
 
-def _of(span: PauseSpan) -> tuple[CostFilter, ...]:
-    assert span.ref is not None
-    named = {"namespace": span.ref.namespace, "controller": span.ref.name, "controllerKind": span.ref.kind}
-    return tuple(CostFilter(cost.read_dimension(name), frozenset({value})) for name, value in named.items())
+def _owner_of(span: PauseSpan) -> Owner | None:
+    return (span.ref.namespace, span.ref.kind, span.ref.name) if span.ref else None
 
 
 async def _read_watched(ledger: Ledger, begin: Second, end: Second) -> list[Stretch]:

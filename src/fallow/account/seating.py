@@ -57,7 +57,7 @@ class Host:
         it are given back, ended now."""
         self.is_counted, lost = True, list[Holding]()
         begin = now if self.gpus else begin
-        free = [name for name in named if name not in self.slots]
+        free = [name for name in named if self._book.is_free(name)]
         while len(self.gpus) < len(layout):
             self._add(free.pop(0) if free else self._invent(), begin, ground)
         for gpu in self._choose_gone(len(self.gpus) - len(layout)):
@@ -213,7 +213,7 @@ class Host:
                 continue
             chosen = min(astray, key=lambda each: not is_invented(each.gpu))
             if not self._move_to(name, chosen, sure):
-                self.odd[uid] = f"{name} on {self.name} is said to be of several pods, or is one too many"
+                self.odd[uid] = f"{name} on {self.name} is said to be of several pods or nodes, or is one too many"
 
     def _settled(self, holdings: Iterable[Holding]) -> list[Holding]:
         """Those that go on and have a seat of their own; who found no room is moved only when there is some."""
@@ -223,7 +223,7 @@ class Host:
     def _move_to(self, name: str, holding: Holding, sure: Collection[str]) -> bool:
         source, target = self._book.gpus[holding.gpu], next((each for each in self.gpus if each.name == name), None)
         if target is None:
-            return is_invented(source.name) and self._rename(source, name)
+            return is_invented(source.name) and self._book.is_free(name) and self._rename(source, name)
         beside = self._settled(target.holdings)
         mine = holding.pod_uid
         if self.slots[name] != self.slots[source.name] or any(
@@ -237,7 +237,8 @@ class Host:
         return True
 
     def _rename(self, gpu: Gpu, name: str) -> bool:
-        cut = max(self._book.settled, gpu.begin)
+        before = self._book.gpus.get(name)  # on another node, until that went
+        cut = max(self._book.settled, gpu.begin, before.end or 0 if before else 0)
         renamed = self._book.add(name, cut, gpu.grounds.at(cut))
         for since, ground in zip(gpu.grounds.since, gpu.grounds.values, strict=True):
             if since > cut:

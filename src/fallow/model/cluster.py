@@ -98,6 +98,7 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     ended_at: Instant | None = None  # when its last container ended for good; None = it runs, or nobody knows
     part: Mapping[str, int] = {}  # of each GPU, as HAMi reads it: resource -> MiB or percent; {} = all of it
     devices: tuple[ClaimedGpu, ...] = ()  # that its claims were given, as far as those are seen
+    priority_class: str = ""  # by name, of a pod that waits
 
     @property
     def id(self) -> PodId:

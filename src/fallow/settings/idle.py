@@ -194,7 +194,9 @@ def read_flags(given: Mapping[str, Any], environ: Mapping[str, str]) -> tree.Set
     own_namespace = environ.get("POD_NAMESPACE") or _service_account_namespace()
     return tree.Settings(
         kubeconfig=values["kubeconfig"], context=values["context"],
-        prometheus=_prometheus(values, environ), scrape=_scrape(values), state_dir=values["state_dir"],
+        prometheus=None if _scrapes(values) else _prometheus(values, environ),
+        long_past=_prometheus(values, environ) if values["prometheus_url"] is not None else None,
+        scrape=_scrape(values), state_dir=values["state_dir"],
         exporter_namespaces=_with_our_own(values["exporter_namespaces"], own_namespace),
         trust_metrics=values["trust_metrics"], mandate=_mandate(values, own_namespace), loop=_loop(values),
         dry_run_scope=values["dry_run_scope"], telling=telling.read_telling(values),
@@ -208,11 +210,13 @@ def read_flags(given: Mapping[str, Any], environ: Mapping[str, str]) -> tree.Set
     )
 
 
-def _prometheus(values: Mapping[str, Any], environ: Mapping[str, str]) -> tree.PrometheusSettings | None:
-    """None where exporters are to be scraped directly."""
+def _scrapes(values: Mapping[str, Any]) -> bool:
+    """Whether verdicts rest on exporters that are scraped directly."""
+    return values["source"] == "scrape" or (values["source"] == "auto" and values["prometheus_url"] is None)
+
+
+def _prometheus(values: Mapping[str, Any], environ: Mapping[str, str]) -> tree.PrometheusSettings:
     asked = {key.removeprefix("prometheus_"): value for key, value in values.items() if key.startswith("prometheus_")}
-    if values["source"] == "scrape" or (values["source"] == "auto" and asked["url"] is None):
-        return None
     if asked["url"] is None:
         raise UsageError("--source prometheus needs --prometheus-url (or the variable PROMETHEUS_URL)")
     if bool(asked["client_cert"]) != bool(asked["client_key"]):

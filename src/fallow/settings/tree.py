@@ -74,6 +74,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     kubeconfig: str | None
     context: str | None
     prometheus: PrometheusSettings | None  # None = exporters are read directly
+    long_past: PrometheusSettings | None  # whom to ask about days and weeks, also where exporters are read directly
     scrape: ScrapeSettings
     exporter_namespaces: Pattern  # whose exporters are believed
     trust_metrics: bool  # whoever exports them

@@ -37,8 +37,8 @@ def person(number: int) -> str:
 
 
 def pool(model: str, mode: str) -> str:
-    if mode == "mig":
-        return "mig-a100"
+    if mode in ("mig", "mps"):
+        return f"{mode}-a100"
     if mode == "time-sliced":
         return "shared"
     return _POOLS[model.rpartition("-")[2]]
@@ -46,4 +46,4 @@ def pool(model: str, mode: str) -> str:
 
 def family(pool: str) -> str:
     """What the nodes of a pool are called, before their number: `a100`, `mig`."""
-    return pool.partition("-")[0] if pool.startswith("mig") else pool.rpartition("-")[2]
+    return pool.partition("-")[0] if pool.startswith(("mig", "mps")) else pool.rpartition("-")[2]

@@ -23,7 +23,7 @@ from fallow.sim.world.world import PARTS, Mode, Part, SimNode, World
 
 MONDAY: Final[Instant] = parse_instant("2026-11-16T00:00:00Z")
 MODELS: Final = ("NVIDIA-A100-SXM4-80GB", "NVIDIA-A100-SXM4-40GB", "Tesla-V100-SXM2-16GB", "Tesla-T4")
-_MODES: Final[tuple[Mode, ...]] = ("whole",) * 7 + ("mig", "time-sliced", "whole")
+_MODES: Final[tuple[Mode, ...]] = ("whole",) * 7 + ("mig", "time-sliced", "mps")
 REAL: Final = frozenset({"inference", "notebook"})  # lives that a trace of duty cycles can stand for
 _TEAMS: Final = ("vision", "speech", "search", "ads", "robotics", "bio", "maps", "chat")
 
@@ -59,12 +59,12 @@ CAST: Final = (
 
 
 def make_nodes(count: int) -> list[SimNode]:
-    """Seven of ten are whole, one is cut by MIG, one is time-sliced."""
+    """Seven of ten are whole, one is cut by MIG, one is time-sliced, one is shared by MPS."""
     named = Counter[str]()
     made = []
     for number in range(count):
         mode = _MODES[number % 10]
-        model = MODELS[0] if mode == "mig" else MODELS[number % len(MODELS)]
+        model = MODELS[0] if mode in ("mig", "mps") else MODELS[number % len(MODELS)]
         pool = calling.pool(model, mode)
         named[family := calling.family(pool)] += 1
         made.append(SimNode(f"{family}-{named[family]:02}", model, 8, mode, pool=pool))
@@ -125,9 +125,20 @@ def make_world(
     real: published.Trace | None = None,
 ) -> World:
     """Without a number of workloads: about as many as fill the nodes. `real`: a trace that lives are cut from."""
-    span, rng = _begin(hours), np.random.default_rng([seed, 0])
+    span, rng, machines = _begin(hours), np.random.default_rng([seed, 0]), make_nodes(nodes)
     parts = make_parts(3 * nodes if workloads is None else workloads, span, rng)
-    return World(make_nodes(nodes), parts, draw_lives(parts, span, rng, real), span, seed=seed)
+    parts += [_make_crowded(span)] if any(node.mode == "mps" for node in machines) else []
+    return World(machines, parts, draw_lives(parts, span, rng, real), span, seed=seed)
+
+
+def _make_crowded(span: LifeSpan) -> Part:
+    """A service for which a part of a GPU is too little; late in the day its owner rolls it out anew."""
+    day = span.columns * span.step
+    return Part(
+        namespace="team-vision", name="video-upscale", kind="Deployment", class_="inference", life="crowded",
+        owner="machine", person=calling.person(0), room="#team-vision", arrives_at=span.start + 0.6 * day,
+        restarts_at=span.start + 0.75 * day,
+    )
 
 
 def make_helios_world(demands: Sequence[published.Demand], *, seed: int = 0, hours: float = 24.0) -> World:

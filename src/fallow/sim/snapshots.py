@@ -21,7 +21,7 @@ from fallow.model.units import HOUR, Instant, Seconds
 from fallow.model.usage import Signal
 from fallow.sim.world import world as pretend
 from fallow.sim.world.lives import NONE
-from fallow.sim.world.world import MIG_PROFILE, RESOURCES, SimState, World
+from fallow.sim.world.world import MIG_PROFILE, RESOURCES, SHARED, SimState, World
 
 _HOLE: Final = 180.0  # a silence of the exporter that is longer is not looked across
 _MARKS: Final = frozenset({*names.ACK_KEYS, *names.PENDING_KEYS, *names.PAUSE_KEYS, names.RESUME_REQUESTED})
@@ -202,7 +202,7 @@ def _know_slots(world: World) -> Rows:
         seats=np.zeros(0, np.int64), pod=np.zeros(0, np.int32), model=tuple(node.model for node in nodes),
         gpu=tuple(f"{uuid}/{part}" if node.mode == "mig" else uuid for uuid, (node, _, part) in named),
         mig=np.array([node.mode == "mig" for node in nodes], np.bool_),
-        shared=np.array([node.mode == "time-sliced" for node in nodes], np.bool_),
+        shared=np.array([node.mode in SHARED for node in nodes], np.bool_),
         device=np.arange(len(nodes)) - parts,
     )
 
@@ -225,7 +225,7 @@ def _see_node(node: pretend.SimNode) -> cluster.Node:
     product = f"{node.model}-MIG-{MIG_PROFILE}" if node.mode == "mig" else node.model
     return cluster.Node(
         name=node.name, hostname=node.name, addresses=(), ready=node.ready, gpu_product=product,
-        shared=node.mode == "time-sliced", labels={},
+        shared=node.mode in SHARED, labels={},
     )
 
 

@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import functools
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -24,7 +24,8 @@ from fallow.model.policies import idle, idle_crd
 from fallow.model.units import HOUR, MINUTE, Instant, Seconds
 from fallow.sim.servers import exporter, objects
 from fallow.sim.servers import store as stores
-from fallow.sim.servers.kubernetes import server
+from fallow.sim.servers.kubernetes import patches, server
+from fallow.sim.servers.prometheus import samples
 from fallow.sim.servers.prometheus import server as prometheus
 from fallow.sim.world import edits, laws, shapes
 from fallow.sim.world import world as worlds
@@ -32,7 +33,10 @@ from fallow.sim.world.world import Fault
 from fallow.wiring import daemon
 from fallow.wiring.books import BOOKS, COMMITMENTS, SAVINGS
 from fallow.wiring.budgets import BUDGETS
+from fallow.wiring.consolidation import CONSOLIDATION
 from fallow.wiring.pricing import PRICES
+from fallow.wiring.sharing import GUARD, SHARING
+from fallow.wiring.sharing import POLICIES as SHARE_POLICIES
 
 Object: TypeAlias = dict[str, Any]
 
@@ -44,7 +48,11 @@ FLAGS: Mapping[str, Any] = {
 # the same: the books see who came and went, and when.
 HURRIED: Mapping[str, Seconds] = {
     PRICES: HOUR, BOOKS: 10 * MINUTE, BUDGETS: HOUR, SAVINGS: 4 * HOUR, COMMITMENTS: 4 * HOUR,
+    SHARING: HOUR / 2, SHARE_POLICIES: HOUR / 2, GUARD: 10 * MINUTE, CONSOLIDATION: HOUR,
 }
+SHARED: Sequence[str] = (SHARING, GUARD, SHARE_POLICIES, CONSOLIDATION)  # stories that are told where pods are admitted
+Admit: TypeAlias = Callable[[Object], Awaitable[tuple[Object, ...]]]  # of a pod, what is changed about it
+Gate: TypeAlias = Callable[[Path, Callable[[], Instant]], contextlib.AbstractAsyncContextManager[Admit]]
 
 
 def make_policy(
@@ -117,6 +125,7 @@ class Stage:
         self._measured_at = world.now
         self.hurries = True  # a day passes in a minute; False: a second takes a second
         self._booked_at: dict[str, Instant] = {}  # by the name of a story
+        self.admit: Admit | None = None  # None: pods are let in as they ask
 
     @property
     def product(self) -> daemon.Assembly:
@@ -158,19 +167,32 @@ class Stage:
         cycle = await self.product.loop.tick(daemon.IDLE)
         assert isinstance(cycle, decision.Cycle), "it was stopped"
         self.cycle = cycle
-        self.objects.step()
+        await self._show()
         await self.keep_books()
         return cycle
 
+    async def _show(self) -> None:
+        """What the world has become; who wants in is admitted first."""
+        self.objects.step()
+        wanting = tuple(self.world.at_gate)
+        for workload in wanting:
+            patch: tuple[Object, ...] = ()
+            if self.admit is not None and workload.part.mode == "whole":  # the others chose their part themselves
+                patch = await self.admit(self.objects.ask(workload))
+            self.world.let_in(workload, _find_mode(self.objects.ask(workload), patch, workload.part.mode), patch)
+        if wanting:
+            self.objects.step()
+
     async def keep_books(self, *, closes: bool = False) -> None:
-        """Where the product keeps any: its stories of money, each when it is due. `closes`: all of them, so that what
-        is asked now is all there is."""
-        for story in self.product.books.stories if self.product.books is not None else ():
-            before = self._booked_at.get(story.name, float("-inf"))
-            every = HURRIED[story.name] if self.hurries else min(story.interval, 5 * MINUTE)
+        """Where the product keeps any: its stories of money, each when it is due; and those of sharing, where pods are
+        admitted. `closes`: all of them, so that what is asked now is all there is."""
+        books = self.product.books.stories if self.product.books is not None else ()
+        for name in (*(story.name for story in books), *(SHARED if self.admit is not None else ())):
+            before = self._booked_at.get(name, float("-inf"))
+            every = HURRIED[name] if self.hurries else 5 * MINUTE
             if closes or self.world.now - before >= every:
-                await self.product.loop.tick(story.name)
-                self._booked_at[story.name] = self.world.now
+                await self.product.loop.tick(name)
+                self._booked_at[name] = self.world.now
 
     async def pass_time(self, seconds: Seconds) -> None:
         """The world goes on, and is measured once a minute."""
@@ -179,7 +201,7 @@ class Stage:
             self.world.advance(min(MINUTE, end - self.world.now))
             self._moved_at = time.monotonic()
             self.kubernetes.slow = self.world.amount(Fault.api_slow)
-            self.objects.step()
+            await self._show()
             if self.world.now - self._measured_at >= MINUTE:
                 self._measured_at = self.world.now
                 await self._measure()
@@ -210,6 +232,16 @@ class Stage:
         return max(fitting, key=lambda each: each.priority).rule if fitting else self.options.mandate.rule
 
 
+def _find_mode(pod: Object, patch: Sequence[Object], asked: worlds.Mode) -> worlds.Mode:
+    """Of what a pod is given a part, once it is changed like this."""
+    if not patch:
+        return asked
+    spec = patches.json_patch(pod, list(patch))["spec"]
+    if any(name.startswith(names.MIG_PREFIX) for each in spec["containers"] for name in each["resources"]["limits"]):
+        return "mig"
+    return "mps" if (spec.get("nodeSelector") or {}).get(names.GPU_SHARING) == "mps" else "time-sliced"
+
+
 def plan_faults(world: worlds.World, faults: Sequence[Fault]) -> None:
     """Each of these once in the day, one after the other, for a twentieth of it."""
     nodes, day = list(world.nodes), world.span.columns * world.span.step
@@ -225,31 +257,40 @@ def plan_faults(world: worlds.World, faults: Sequence[Fault]) -> None:
 async def open_stage(
     world: worlds.World, folder: Path, *, flags: Mapping[str, Any] | None = None,
     policies: Sequence[Object] = POLICIES, others: Sequence[Object] = (), outside: Outside | None = None,
+    gate: Gate | None = None,
 ) -> AsyncIterator[Stage]:
     """Everything is up and the product is in; leaving ends it all. `others`: objects that are there beside policies.
-    Raises OSError when a port is taken."""
+    `gate`: who admits pods, by the kubeconfig and the clock it is given. Raises OSError when a port is taken."""
     kubeconfig = folder / "product.kubeconfig"
-    options = settings.read_flags({**FLAGS, "kubeconfig": str(kubeconfig), **(flags or {})}, {})
     store = stores.Store(lambda: world.now)
     kubernetes, exporters = server.KubernetesServer(store, lambda: world.now), exporter.ExporterServer(world)
-    stage = Stage(world, store, kubernetes, options, [idle_crd.parse(each) for each in policies])
     async with contextlib.AsyncExitStack() as stack:
         await kubernetes.start()
         stack.push_async_callback(kubernetes.stop)
         stack.push_async_callback(exporters.stop)
         ports = await exporters.start()
+        kept = samples.KeptSamples(ports)
+        past = prometheus.PrometheusServer(world, exporters, kept, lambda: world.now)  # for who lives by this clock
+        stack.push_async_callback(past.stop)
+        asked = {**FLAGS, "kubeconfig": str(kubeconfig), **({"prometheus_url": await past.start()} if gate else {})}
+        options = settings.read_flags({**asked, **(flags or {})}, {})
+        stage = Stage(world, store, kubernetes, options, [idle_crd.parse(each) for each in policies])
         stage.objects.show_exporters(ports)
+        stage.prometheus = past if gate is not None else None
         for each in (*policies, *others):
             store.create(each)
         await asyncio.to_thread(kubeconfig.write_bytes, msgspec.json.encode(kubernetes.kubeconfig()))  # JSON is YAML
         if outside is not None:
-            stage.prometheus = prometheus.PrometheusServer(world, exporters, ports, outside.clock)
+            stage.prometheus = prometheus.PrometheusServer(world, exporters, kept, outside.clock)
             stack.push_async_callback(stage.prometheus.stop)
             stage.addresses = Addresses(
                 folder / "kubeconfig", await stage.prometheus.start(port=outside.prometheus_port)
             )
             door = kubernetes.kubeconfig(await kubernetes.open_door(outside.clock, port=outside.port))
             await asyncio.to_thread(stage.addresses.kubeconfig.write_bytes, msgspec.json.encode(door))
+        if gate is not None:
+            stage.admit = await stack.enter_async_context(gate(kubeconfig, lambda: world.clock))
+            world.is_gated = True
         made = await stack.enter_async_context(daemon.assemble(options, lambda: world.clock, stage.monotonic))
         await stage.enter(made)
         background = [asyncio.create_task(task) for task in made.loop.background()]

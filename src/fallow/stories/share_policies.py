@@ -45,8 +45,9 @@ class PolicySights(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PoliciesCycle(msgspec.Struct, frozen=True, kw_only=True):
-    """By the policy's name."""
+    """`policies` by rank; `standings` by their names."""
 
+    policies: tuple[SharingPolicy, ...] = ()
     standings: Mapping[str, PolicyStanding] = {}
     failure: str = ""
 
@@ -79,9 +80,8 @@ class SharePoliciesStory:
         counts, nodes = await self._count(known.value, turn), self._sights.nodes()
         with stumbling():
             by_claims = sharing.ByClaims(sharing.find_interval(known.value)) if self._terms.by_claims else None
-            return PoliciesCycle(standings={
-                each.name: self._stand(each, nodes, counts, by_claims) for each in known.value
-            })
+            standings = {each.name: self._stand(each, nodes, counts, by_claims) for each in known.value}
+            return PoliciesCycle(policies=known.value, standings=standings)
 
     def fail(self, because: str, turn: Turn) -> PoliciesCycle:
         self._complaint.note(because)

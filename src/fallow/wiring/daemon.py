@@ -166,6 +166,7 @@ async def _lay_ground(
     seen = await stack.enter_async_context(_make_mirror(options, api, belief, leadership, clock))
     metrics.before_scrape(lambda: _write_ages(metrics, seen))
     usage = await _open_source(options, access, api, belief, stack, monotonic, tell, only_verdicts)
+    past = await _open_past(options, access, usage, stack, monotonic)
     poster = await stack.enter_async_context(post.Poster(options.environment))
     head, wires = _make_wires(options, home.namespace, api, poster)
     traces = await stack.enter_async_context(tracing.opened(options.environment, metrics))
@@ -174,8 +175,8 @@ async def _lay_ground(
     stack.push_async_callback(hands.afterwards.finish, patience)
     return Groundwork(
         options=options, access=access, api=api, home=home, leadership=leadership, seen=seen, usage=usage,
-        eyes=_make_eyes(seen, usage, leadership, later, clock), hands=hands, poster=poster, wires=wires, head=head,
-        kept=await open_audit(options.state_dir, stack) if options.loop.daemon else None, metrics=metrics,
+        past=past, eyes=_make_eyes(seen, usage, leadership, later, clock), hands=hands, poster=poster, wires=wires,
+        head=head, kept=await open_audit(options.state_dir, stack) if options.loop.daemon else None, metrics=metrics,
         traces=traces, clock=clock, latest=later.cycle,
         booked=functools.partial(later.read_booked, options.cost.currency),
     )
@@ -321,6 +322,18 @@ async def _open_source(
         keeper=keeper, stays=daemon,
     )
     return await stack.enter_async_context(scraped)
+
+
+async def _open_past(
+    options: settings.Settings, access: config.Access, usage: grounds.Usage, stack: contextlib.AsyncExitStack,
+    monotonic: Clock,
+) -> prometheus.Prometheus | None:
+    """A daemon that reads exporters itself remembers hours: who asks about days asks there, if there is one."""
+    if isinstance(usage, measured.PrometheusSource):
+        return usage.prometheus
+    if options.long_past is None or not options.loop.daemon:
+        return None
+    return await stack.enter_async_context(make_prometheus(options, options.long_past, access, monotonic))
 
 
 def make_prometheus(

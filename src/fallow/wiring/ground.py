@@ -19,6 +19,7 @@ from fallow.act.notices import facts, senders
 from fallow.clients.kubernetes import api as kube
 from fallow.clients.kubernetes import config, lease
 from fallow.clients.messages import post
+from fallow.clients.prometheus import client as prometheus
 from fallow.model import cluster, decision
 from fallow.model.units import Instant
 from fallow.observe.cluster import mirror, snapshot
@@ -69,7 +70,8 @@ class Later:
 
 
 class Groundwork(msgspec.Struct, frozen=True, kw_only=True):
-    """`kept`: the audit; a daemon's. `latest`: the idle story's cycle. `booked`: by the books, for the digest."""
+    """`past`: whom to ask about days and weeks. `kept`: the audit; a daemon's.
+    `latest`: the idle story's cycle. `booked`: by the books, for the digest."""
 
     options: settings.Settings
     access: config.Access
@@ -78,6 +80,7 @@ class Groundwork(msgspec.Struct, frozen=True, kw_only=True):
     leadership: lease.Leadership
     seen: mirror.Mirror
     usage: Usage
+    past: prometheus.Prometheus | None
     eyes: snapshot.Eyes
     hands: doing.Hands
     poster: post.Poster

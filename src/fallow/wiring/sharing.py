@@ -27,7 +27,6 @@ from fallow.observe import claims as claiming
 from fallow.observe import share_pods
 from fallow.observe import sharing as watching
 from fallow.observe.cluster import pods
-from fallow.observe.scrape import source
 from fallow.observe.usage import hurting, owning
 from fallow.settings.sharing import PartitionSettings
 from fallow.stories import owner_use as measuring
@@ -144,15 +143,15 @@ def make_claims(
 def _find_prometheus(ground: Groundwork) -> tuple[client.Prometheus, owning.UseWords] | None:
     """Whom to ask what pods used, and whose series count; None: there is nobody to believe."""
     options = ground.options
-    honors = options.prometheus is not None and options.prometheus.honor_labels
+    honors = options.long_past is not None and options.long_past.honor_labels
     # Where labels are as the exporter wrote them nothing tells which exporter that was.
-    if isinstance(ground.usage, source.ScrapeSource) or (honors and not options.trust_metrics):
+    if ground.past is None or (honors and not options.trust_metrics):
         return None
     words = owning.UseWords(
         *(("pod", "namespace") if honors else ("exported_pod", "exported_namespace")),
         exporters=None if options.trust_metrics else options.exporter_namespaces.pattern,
     )
-    return ground.usage.prometheus, words
+    return ground.past, words
 
 
 def _make_owner_use(

@@ -1,7 +1,7 @@
 """A ledger on paper: what the books hand out, kept in a dict; and looks at a small cluster in a test's own words."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -132,7 +132,8 @@ class Scene:
         self.bills[name] = bill(nano)
 
     def look(
-        self, now: Second, pods: list[cluster.Pod] | None = None, departures: Any = (), rows: Any = None, **more: Any
+        self, now: Second, pods: Sequence[cluster.Pod] | None = None, departures: Any = (), rows: Any = None,
+        **more: Any,
     ) -> Batch:
         found = tuple(pods if pods is not None else self.world.pods)
         # A workload's pods are places in the list that it is seen with.

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.account.paper import DAY0, Scene, bill, held_rows
 
-from fallow.model.cluster import Departure
+from fallow.model.cluster import Departure, RegisteredGpu
 from fallow.model.cost import WHOLE, SpendState
 from fallow.model.seen import Register, Unseen
 
@@ -77,6 +77,54 @@ def test_who_came_and_went_between_two_looks_is_booked_to_the_second_and_late_ne
     spans = {each.slice.pod_name: (each.t0 - DAY0, each.t1 - DAY0) for each in held}
     assert spans == {"a": (10, 130), "b": (200, 250), "c": (300, 360)}
     assert set(scene.paper.seconds("n#0").values()) == {WHOLE}
+
+
+@pytest.mark.parametrize("late", [0, 1, 60], ids=["the-same-second", "a-second", "a-look"])
+def test_who_is_bound_after_the_clock_of_a_look_was_read_is_booked_from_then_on_by_the_next(late):
+    """The clock is read before the pods; nothing else need change until the next look."""
+    scene = Scene()
+    scene.node("n", 1)
+    scene.world.pod("a", node="n", bound_at=DAY0 + late + 0.5)
+    same = tuple(scene.world.pods)
+    for at in (0, 60, 120):
+        scene.look(DAY0 + at, same)
+    assert (scene.paper.hours(pod="a") * 3600, scene.paper.hours() * 3600) == (120 - late, 120)
+    assert scene.books.odd == []
+
+
+@pytest.mark.parametrize("restarts", [False, True], ids=["", "restarted"])
+def test_who_ends_after_the_clock_of_a_look_was_read_ends_there_and_whoever_follows_begins_there(restarts):
+    scene = Scene()
+    scene.node("n", 1)
+    scene.world.pod("a", node="n", bound_at=float(DAY0))
+    (first,) = scene.world.pods
+    scene.look(DAY0)
+    gone = Departure(first, DAY0 + 61.7, DAY0 + 61.8)
+    brief = msgspec.structs.replace(first, name="b", uid="b", bound_at=DAY0 + 61.9)
+    second = msgspec.structs.replace(first, name="c", uid="c", bound_at=DAY0 + 63.2)
+    scene.look(DAY0 + 60, [brief], [gone])
+    scene.look(DAY0 + 61, [brief])
+    if restarts:
+        scene.restart()
+    scene.look(DAY0 + 120, [second], [Departure(brief, DAY0 + 62.4, DAY0 + 62.5)])
+    assert [scene.paper.hours(pod=name) * 3600 for name in "abc"] == [61, 1, 120 - 63]
+    assert scene.paper.seconds("n#0") == dict.fromkeys(range(DAY0, DAY0 + 120), WHOLE)
+    assert scene.books.odd == []
+
+
+def test_a_date_of_a_wrong_clock_is_believed_for_one_look():
+    """Else whoever is bound tomorrow, by the clock of his node, would be free until then."""
+    scene = Scene()
+    scene.node("n", 2)
+    scene.world.pod("a", node="n", bound_at=float(DAY0 + 86_400))
+    scene.world.pod("b", node="n", bound_at=float(DAY0))
+    staying, leaving = scene.world.pods
+    scene.look(DAY0)
+    scene.look(DAY0 + 60, [staying], [Departure(leaving, DAY0 + 9999.0)])
+    scene.look(DAY0 + 120, [staying])
+    scene.look(DAY0 + 180, [staying])
+    assert [scene.paper.hours(pod=name) * 3600 for name in "ab"] == [120, 120]
+    assert scene.paper.hours() * 3600 == 2 * 180
 
 
 def test_a_pod_of_which_nobody_heard_the_end_ends_where_it_was_seen_last():
@@ -203,6 +251,57 @@ def test_a_node_that_is_not_seen_leaves_all_as_it_is_and_one_that_is_gone_ends_i
     scene.look(DAY0 + 180, nodes=Register({}))
     assert scene.paper.hours() * HOUR == 240
     assert not [each for each in scene.paper.rows.values() if each.is_open]
+
+
+def test_a_pod_whose_node_went_with_it_ends_when_it_ended():
+    scene = Scene()
+    scene.node("n", 1)
+    scene.world.pod("a", node="n", bound_at=float(DAY0))
+    scene.look(DAY0)
+    del scene.world.nodes["n"]
+    scene.look(DAY0 + 60, [], [Departure(scene.world.pods[0], DAY0 + 20.0)])
+    scene.look(DAY0 + 120, [])
+    assert (scene.paper.hours(pod="a") * HOUR, scene.paper.hours() * HOUR) == (20, 60)
+
+
+@pytest.mark.parametrize("restarts", [False, True], ids=["runs", "restarts"])
+@pytest.mark.parametrize("together", [0, 1, 3], ids=["at-once", "a-look-together", "three-looks-together"])
+def test_a_node_that_gets_another_name_takes_its_gpus_along_and_nothing_is_booked_twice(together, restarts):
+    scene, boards = Scene(), (RegisteredGpu("GPU-1", 80_000), RegisteredGpu("GPU-2", 80_000))
+    scene.node("old", 2, boards=boards)
+    scene.world.pod("a", node="old", bound_at=float(DAY0))
+    scene.world.pod("b", node="new", bound_at=float(DAY0 + 60))
+    a, b = scene.world.pods
+    scene.look(DAY0, [a])
+    scene.node("new", 2, boards=boards)
+    for at in range(1, 12):
+        if at == 1 + together:
+            del scene.world.nodes["old"]
+        if restarts:
+            scene.restart()
+        there = [a, b] if at <= together else [b]
+        rows = held_rows([(there.index(b), "GPU-2", None, 0.5)]) if at > 5 else None  # by then it is measured
+        scene.look(DAY0 + 60 * at, there, [Departure(a, DAY0 + 60.0 * at)] if at == 1 + together else [], rows=rows)
+    for node, begin, end in (("old", 0, 60 * (1 + together)), ("new", 60, 660)):
+        assert scene.paper.hours(node=node) * HOUR == 2 * (end - begin)
+    for gpu in {each.slice.gpu for each in scene.paper.intervals}:
+        assert set(scene.paper.seconds(gpu).values()) == {WHOLE}
+    assert scene.paper.hours(pod="b") * HOUR == 600
+    assert {each.slice.gpu for each in scene.paper.intervals if each.is_open and each.slice.pod_name} == {"GPU-2"}
+
+
+@pytest.mark.parametrize("is_measured", [False, True], ids=["they-say-so", "it-is-measured-so"])
+def test_two_nodes_that_say_they_have_the_same_gpu_have_one_each(is_measured):
+    """Machines that were cloned. Both are paid for."""
+    scene, boards = Scene(), () if is_measured else (RegisteredGpu("GPU-1", 80_000),)
+    for name, node in (("a", "one"), ("b", "two")):
+        scene.node(node, 1, boards=boards)
+        scene.world.pod(name, node=node, bound_at=float(DAY0))
+    rows = held_rows([(0, "GPU-1", None, 0.5), (1, "GPU-1", None, 0.5)])
+    for at in (0, 60, 120):
+        scene.look(DAY0 + at, rows=rows)
+    assert [scene.paper.hours(pod=name, node=node) * HOUR for name, node in (("a", "one"), ("b", "two"))] == [120, 120]
+    assert scene.books.odd == ["GPU-1 on two is said to be of several pods or nodes, or is one too many"]
 
 
 def test_a_pod_on_a_node_that_nobody_ever_saw_makes_nothing_unallocated():

@@ -105,11 +105,24 @@ async def test_any_history_comes_to_what_every_second_of_it_cost(new_place, hist
     epoch = await _live(place, history, chance)
     async with opened(place, epoch) as books:
         assert await books.read_intervals(history.begin, history.end + 1) == history.truth
+        await _ask_for_some(books, history, chance)
         await _compare(books, history, chance)
         await books.roll_up((history.end // HOUR + 1) * HOUR, epoch)
         await _compare(books, history, chance)
         everything = await cost_of(books, history.begin - DAY, history.end + DAY)
         assert everything.gpu_micro_seconds == 2 * WHOLE * (history.end - history.begin)  # two GPUs, at every second
+
+
+async def _ask_for_some(books, history, chance: random.Random) -> None:
+    """What is open ends where another follows, also where that one is not asked for."""
+    for dimension, value_of in (
+        (NAMESPACE, lambda one: one.slice.key.namespace or "__unallocated__"),
+        (POD, lambda one: one.slice.pod_name or "__unallocated__"),
+    ):
+        value = chance.choice(sorted({value_of(one) for one in history.truth}))
+        where = (CostFilter(dimension, frozenset({value})),)
+        found = await books.read_intervals(history.begin, history.end + 1, where)
+        assert found == [one for one in history.truth if value_of(one) == value]
 
 
 async def _live(place, history, chance: random.Random) -> int:

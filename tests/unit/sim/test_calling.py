@@ -6,9 +6,9 @@ from fallow.sim import calling, cast
 def test_names_of_workloads_and_nodes_are_distinct_and_those_of_a_cluster() -> None:
     world = cast.make_world(seed=1, nodes=60, hours=1)
     names = [one.part.name for one in world.workloads]
-    assert len(set(names)) == len(names) == 180
+    assert len(set(names)) == len(names) == 181  # one more where GPUs are shared by MPS
     assert len(world.nodes) == 60
-    assert {"mig-01", "shared-01", "a100-01"} <= set(world.nodes)
+    assert {"mig-01", "mps-01", "shared-01", "a100-01"} <= set(world.nodes)
     assert {node.pool for node in world.nodes.values()} >= {"mig-a100", "serve-a100", "dev-t4"}
     assert calling.workload("inference", 0) == "llm-chat"
     assert calling.workload("inference", 18) == "llm-chat-2"

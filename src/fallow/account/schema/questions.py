@@ -70,6 +70,11 @@ OF_WINDOW: Final = (
 ACKED_OF_WINDOW: Final = OF_WINDOW.replace(
     " ORDER BY", " AND (day, part_id) IN (SELECT day, part_id FROM cost_intervals WHERE ack_id IS NOT NULL) ORDER BY"
 )
+_WITHIN: Final = "FROM cost_intervals WHERE day >= ? AND day <= ? AND t0 >= ? AND t0 < ?"
+KEYS_OF_WINDOW: Final = f"SELECT DISTINCT key_id {_WITHIN}"
+KEYED_OF_WINDOW: Final = OF_WINDOW.replace(
+    " ORDER BY", f" AND (day, part_id) IN (SELECT day, part_id {_WITHIN} AND key_id {{among}}) ORDER BY"
+)
 PRICES_OF_WINDOW: Final = (
     "SELECT DISTINCT p.price_id FROM cost_intervals i JOIN cost_prices p ON p.price_no = i.price_no"
     " WHERE i.day >= ? AND i.day <= ?"

@@ -19,6 +19,7 @@ from fallow.model.history import Condition
 from fallow.model.units import DAY, Instant
 
 _SILENT_AFTER: Final = 3 * units.MINUTE
+_LAYOUTS: Final = {"whole": "whole", "mig": "MIG", "slices": "time-slicing", "mps": "MPS"}
 
 
 class ExporterTold(answers.Shape, frozen=True, kw_only=True):
@@ -47,7 +48,6 @@ class NodeRow(answers.Shape, frozen=True, kw_only=True):
     newest_seconds: float | None
     coverage: CoverageTold
     per_hour: float | None
-    plan: str | None
 
 
 class SourceTold(answers.Shape, frozen=True, kw_only=True):
@@ -151,13 +151,13 @@ def _show_row(
 ) -> NodeRow:
     held = sum(slot.share for gpu in node.gpus for slot in gpu.slots if slot.holder is not None)
     known = seen.nodes.known.get(node.name)
-    layout = node.layout if known is None or node.layout != "slices" else f"time-slicing × {shares.replicas_of(known)}"
+    times = f" × {shares.replicas_of(known)}" if known is not None and node.layout in ("slices", "mps") else ""
     return NodeRow(
-        name=node.name, pool=pool.name, model=pool.model, layout="MIG" if layout == "mig" else layout,
+        name=node.name, pool=pool.name, model=pool.model, layout=f"{_LAYOUTS[node.layout]}{times}",
         gpus=float(len(node.gpus)), held=round(held, 3), activity=node.activity, ready=node.ready,
         exporter=_tell_exporter(node, seen, said, is_held=held > 0), newest_seconds=said.newest if said else None,
         coverage=day or CoverageTold(ratio=said.coverage if said else None, gaps=()),
-        per_hour=None if price is None else round(price * len(node.gpus), 2), plan=None,
+        per_hour=None if price is None else round(price * len(node.gpus), 2),
     )
 
 

@@ -12,7 +12,7 @@ from fallow import __version__, names, verbs
 from fallow.account import audit, digest, held_idle, node_hours, savings
 from fallow.clients import errors
 from fallow.doors import answers
-from fallow.doors.answers import explaining, field, nodes, overview, past, policies, seed, standing, suspects
+from fallow.doors.answers import explaining, field, layouts, nodes, overview, past, policies, seed, standing, suspects
 from fallow.doors.answers import rows as telling
 from fallow.doors.answers import status as statuses
 from fallow.doors.api import cost, workloads
@@ -27,6 +27,12 @@ from fallow.model.policies import idle
 from fallow.model.seen import sure
 from fallow.model.units import DAY, HOUR, Instant, Seconds
 from fallow.stories import idle as stories
+from fallow.stories.consolidation import ConsolidationCycle
+from fallow.stories.share_policies import PoliciesCycle
+from fallow.stories.sharing import SharingCycle
+from fallow.wiring.consolidation import CONSOLIDATION
+from fallow.wiring.sharing import POLICIES as SHARE_POLICIES
+from fallow.wiring.sharing import SHARING
 
 _LINE: Final = "^[^\\n]{0,253}$"
 _TYPES: Final = f"^(({'|'.join(Happened)})(,|$))*$"
@@ -163,6 +169,18 @@ async def show_nodes(ask: ReadAsk) -> nodes.NodesPage:
     source = "Exporters, scraped directly" if ask.editions.options.prometheus is None else "Prometheus"
     sources = nodes.show_sources(edition.seen, shown, source=source, now=ask.now)
     return nodes.NodesPage(revision=edition.revision, sources=sources, nodes=shown)
+
+
+async def show_sharing(ask: ReadAsk) -> layouts.SharingPage:
+    """As the stories last found it; where one is not told there is nothing to tell."""
+    story = ask.editions.story
+    shared, rules, packed = (
+        story.latest(name) if name in story.names else None for name in (SHARING, SHARE_POLICIES, CONSOLIDATION)
+    )
+    return layouts.show(
+        shared if isinstance(shared, SharingCycle) else None, rules if isinstance(rules, PoliciesCycle) else None,
+        packed if isinstance(packed, ConsolidationCycle) else None,
+    )
 
 
 async def _cover_day(ask: ReadAsk, named: Sequence[str]) -> Mapping[str, nodes.CoverageTold]:
@@ -371,6 +389,8 @@ ENDPOINTS: Final = (
              answer=show_field),
     Endpoint(path="/api/v1/nodes", summary="Nodes, and how well they are measured", returns=nodes.NodesPage,
              answer=show_nodes),
+    Endpoint(path="/api/v1/sharing", summary="How GPUs are shared, what is stranded, and which nodes change",
+             returns=layouts.SharingPage, answer=show_sharing, is_leaders=True, is_timed=True),
     Endpoint(
         path="/api/v1/workloads", summary="Workloads that hold GPUs or rest", returns=telling.WorkloadsPage,
         answer=workloads.list_workloads, parameters=(

@@ -138,7 +138,7 @@ async def _open_stage(
     world: worlds.World, folder: Path, outside: stage.Outside, port: int, length: Seconds
 ) -> AsyncIterator[tuple[stage.Stage, str, TellPace]]:
     """The cluster, the boxes that its owners read, and the dashboard with its address."""
-    from fallow.doors.cli import demo_dashboard  # a web server: who asks for help does without
+    from fallow.doors.cli import demo_dashboard, demo_gate  # a web server, a webhook: who asks for help does without
 
     read = boxes.Boxes(lambda: world.clock)
     async with contextlib.AsyncExitStack() as stack:
@@ -148,8 +148,13 @@ async def _open_stage(
         on = await stack.enter_async_context(stage.open_stage(
             world, folder, flags=demo_dashboard.flags(listener, read), outside=outside,
             policies=stage.make_policies(functools.partial(boxes.channels, read)),
-            others=[paying.make_prices("default", world.now), *paying.make_budgets(world, length, read.webhook)],
+            others=[
+                paying.make_prices("default", world.now), *paying.make_budgets(world, length, read.webhook),
+                *demo_gate.make_policies(world),
+            ],
+            gate=demo_gate.opened,
         ))
+        demo_gate.plan_force(on, length)
         shown = await stack.enter_async_context(demo_dashboard.serving(on, read, listener))
         yield on, demo_dashboard.link_to(listener), functools.partial(demo_dashboard.tell_pace, shown)
 
@@ -183,7 +188,7 @@ def say_commands(addresses: stage.Addresses, link: str) -> Iterator[str]:
     yield f"export KUBECONFIG={addresses.kubeconfig}"
     yield f"export PROMETHEUS_URL={addresses.prometheus}"
     yield f"export FALLOW_DAEMON_URL={link.rstrip('/')}"
-    yield "fallow status; fallow idle; kubectl get idlepolicies; fallow top"
+    yield "fallow status; fallow idle; kubectl get idlepolicies,gsp; fallow top"
     yield "fallow cost report --last 24h; fallow cost budget; fallow cost roi"
 
 

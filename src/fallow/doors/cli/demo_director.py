@@ -27,7 +27,8 @@ _PERSON = {
     "regretted": ("person", "needs it within 15m of its pause"),
     "missed": ("person", "needs it and finds it paused"),
 }
-_MODES = {"whole": "", "mig": " MIG", "time-sliced": " shared"}
+_MODES = {"whole": "", "mig": " MIG", "time-sliced": " shared", "mps": " MPS"}
+_WAYS = {"mig": "MIG", "time-sliced": "time-slicing", "mps": "MPS"}
 _LIVELIEST = (view.BUSY, view.UNKNOWN, view.STARTING, view.NOTICE, view.IDLE)
 _KEPT_ALREADY = (decision.Reason.Acknowledged, decision.Reason.OptedOut)
 _RSS_UNIT = 1024.0 * 1024 if sys.platform == "darwin" else 1024.0
@@ -41,6 +42,7 @@ class Said(NamedTuple):
     resumed_at: str = ""
     resumed_by: str = ""
     notice: str = ""
+    whole_until: str = ""  # sharing hurt it
 
 
 class Director:
@@ -66,6 +68,8 @@ class Director:
         self._held: dict[str, tuple[int, ...]] = {}  # slots by the uid of who had them a cycle ago
         self._said: dict[str, Said] = {}  # by uid, what was told of
         self._freed: dict[int, str] = {}  # slots that a pause freed and nobody took: whose they were
+        self._shared_by: dict[str, worlds.Mode] = {}  # by uid: of what it was given a part, though it asked for more
+        self._taken_back: list[str] = []  # who has whole GPUs again, because sharing hurt it
 
     # ---- time -------------------------------------------------------------------------------------------------------
 
@@ -121,7 +125,9 @@ class Director:
         self._seen += len(changes)
         for before, change in zip((None, *changes), changes, strict=False):
             workload, after = self.on.world.find(change.uid), before.what if before else ""
-            if change.what.endswith((" begins", " over")):
+            if change.what == "sharing is in force":
+                yield view.Happening(change.at, "person", "GPUSharingPolicies go from audit to enforce")
+            elif change.what.endswith((" begins", " over")):
                 yield view.Happening(change.at, "fault", f"{change.what} {change.uid}")
             elif workload is not None and (change.what, after) != ("missed", "regretted"):  # that was told
                 yield from self._hear_of(workload, change)
@@ -139,6 +145,12 @@ class Director:
             before, self._said[change.uid] = self._said.get(change.uid, Said()), _read_said(workload)
             for kind, words in _compare(before, self._said[change.uid]) if change.what == "edited" else ():
                 yield view.Happening(change.at, kind, f"{name}: {words}")
+            if self._said[change.uid].whole_until and name not in self._taken_back:
+                self._taken_back.append(name)
+        elif change.what == "shares":
+            self._shared_by[change.uid] = workload.mode
+            part = f"1/{worlds.PARTS[workload.mode]} of one ({_WAYS[workload.mode]})"
+            yield view.Happening(change.at, "share", f"{name} asks for a whole GPU and is given {part}")
         elif change.what == SimState.paused:
             self._freed |= dict.fromkeys(self._held.get(change.uid, ()), change.uid)
             if who := workload.by_hand:
@@ -295,6 +307,17 @@ class Director:
             found[one.part.class_] = found.get(one.part.class_, 0.0) + hours
         return found
 
+    def _find_shared(self) -> demo_report.DayShared:
+        """Of those who asked for whole GPUs and ran on less: how, how long, and who was taken back."""
+        world, hours, by_way = self.on.world, 0.0, dict[str, int]()
+        for one in world.workloads:
+            steps = int(world.given_steps[one.seats].sum())
+            if steps:
+                way = self._shared_by[one.uid]
+                by_way[_WAYS[way]] = by_way.get(_WAYS[way], 0) + 1
+                hours += steps * world.span.step / HOUR * (1 - 1 / worlds.PARTS[way])
+        return demo_report.DayShared(by_way=by_way, spared_gpu_hours=hours, taken_back=tuple(self._taken_back))
+
     def report(self) -> None:
         """By the books as they were closed."""
         world = self.on.world
@@ -307,6 +330,7 @@ class Director:
         summary = demo_report.DayTold(
             title=f"The day until {units.rfc3339(world.now)}", gpus=every, day=day, books=self.books,
             sums=self.add_up(), by_class=self._find_by_class(), window=demo_books.say_window(self.began, world.now),
+            shared=self._find_shared(),
         )
         demo_report.tell(summary, (
             f"{units.humane(day)} of {every} GPUs on {len(world.nodes)} nodes with {len(world.workloads)} workloads in "
@@ -325,6 +349,7 @@ def _read_said(workload: worlds.SimWorkload) -> Said:
         said.get(names.ACK_UNTIL) or said.get(names.ACK_UNTIL_ALIAS) or "",
         said.get(names.ACK_BY) or said.get(names.ACK_BY_ALIAS) or "somebody",
         said.get(names.RESUMED_AT, ""), said.get(names.RESUMED_BY, "somebody"), said.get(names.PENDING_SINCE, ""),
+        said.get(names.BACKOFF_UNTIL, ""),
     )
 
 
@@ -336,6 +361,8 @@ def _compare(before: Said, after: Said) -> Iterator[tuple[str, str]]:
         yield "ack", f"{after.kept_by} keeps it until {units.clock_time(until) if until else '?'}{withdrawn}"
     elif before.kept_until and not after.kept_until:
         yield "ack", "it is kept no longer"
+    if after.whole_until and after.whole_until != before.whole_until:
+        yield "share", f"sharing hurt it: its next pods have whole GPUs until {after.whole_until}"
     if after.resumed_at and after.resumed_at != before.resumed_at:
         past_us = ", past fallow" if after.resumed_by.startswith(names.BY_OTHERS) else ""
         yield "resume", f"brought back by {after.resumed_by}{past_us}"

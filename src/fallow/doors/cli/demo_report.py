@@ -24,6 +24,15 @@ from fallow.sim import backtest
 _COLUMNS = ("GPU-HOURS", "COST", "HELD IDLE", "GIVEN BACK", "PAUSES", "MISSED", "WAITED")
 
 
+class DayShared(msgspec.Struct, frozen=True, kw_only=True):
+    """`by_way`: workloads that asked for whole GPUs and ran on a part, by how. `spared_gpu_hours`: what they asked for
+    and did not hold. `taken_back`: who has whole GPUs again, because sharing hurt it."""
+
+    by_way: Mapping[str, int]
+    spared_gpu_hours: float
+    taken_back: tuple[str, ...]
+
+
 class DayTold(msgspec.Struct, frozen=True, kw_only=True):
     """`sums`: what the world knows; `by_class`: GPU-hours given back. `window`: flags that ask for this day."""
 
@@ -34,6 +43,7 @@ class DayTold(msgspec.Struct, frozen=True, kw_only=True):
     sums: backtest.BacktestResult
     by_class: Mapping[str, float]
     window: str
+    shared: DayShared
 
 
 def hour_line(moment: view.Moment) -> str:
@@ -55,7 +65,7 @@ def tell(day: DayTold, measured: Sequence[str]) -> None:
     """The closing report, to standard output. `measured`: sentences on what it cost to find out."""
     click.echo()
     show.sentence(day.title)
-    for sentence in (*(_tell_money(day, day.books) if day.books else ()), *_tell_deeds(day)):
+    for sentence in (*(_tell_money(day, day.books) if day.books else ()), *_tell_deeds(day), *_tell_shared(day.shared)):
         show.sentence(f"  {sentence}")
     if day.sums.frozen_ticks or day.sums.lost_ticks:
         cycles = f"{day.sums.frozen_ticks} cycles frozen, {day.sums.lost_ticks} without a decision"
@@ -120,6 +130,17 @@ def _tell_deeds(day: DayTold) -> Iterator[str]:
         f"{units.humane(total.waited)} in all until it ran again, and {total.complaints} scaled up by hand without a "
         "word"
     )
+
+
+def _tell_shared(shared: DayShared) -> Iterator[str]:
+    if not shared.by_way:
+        return
+    ways = ", ".join(f"{count} by {way}" for way, count in shared.by_way.items())
+    many = sum(shared.by_way.values())
+    who = f"{units.many(many, 'workload')} that asked for whole GPUs ran on parts of them ({ways})"
+    hurt = ", ".join(shared.taken_back)
+    back = f"; sharing hurt {hurt}, whose next pods have whole GPUs" if hurt else ""
+    yield f"{who}, which left {shared.spared_gpu_hours:,.1f} GPU-hours to others{back}"
 
 
 def _by_namespace(books: demo_books.DayBooks) -> dict[str, float]:

@@ -18,8 +18,10 @@ import click
 import msgspec
 
 from fallow.decide import packing
+from fallow.doors.answers import layouts
 from fallow.doors.answers import packing as answers
-from fallow.doors.cli import main, pack_scenes, pasts, plot, show
+from fallow.doors.cli import main, pack_policies, pack_scenes, pasts, plot, show
+from fallow.model import cluster
 from fallow.model.units import Instant
 from fallow.sim import packs, shelf
 from fallow.sim.traces import openb, samples
@@ -40,12 +42,6 @@ TERMS: Final = {
     "FRAGMENTED %": f"of what is free, {_USELESS}",
     "BOUND %": "what no packer could exceed with these pods", "TO BOUND": "points below it",
     "GAIN ON FGD": "GPUs more than the published rule FGD fills",
-}
-CAUSES: Final = {  # of the free GPUs, as docs/packing.md names them: for people
-    "q1_lack_both": "the node has too few GPUs and too few cores for what usually comes",
-    "q2_lack_gpu": "the node has too few GPUs free for it", "q3_satisfied": "usable: it fits here",
-    "q4_lack_cpu": "the node has too few cores left for it", "xl_satisfied": "usable: pods without GPUs fit beside it",
-    "xr_lack_cpu": "not even pods without GPUs fit: no cores are left", "no_access": "it does not accept this model",
 }
 REHEARSAL_SECONDS: Final = 60.0  # of CPU
 _LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -196,7 +192,12 @@ def _mark(letter: str, label: str, points: Sequence[plot.Point], wanted: float) 
 def _plan(output: str, **asked: Any) -> None:
     pack_scenes.check(asked)
     now = time.time()
+    if output == "policy" and not asked["cluster"]:
+        raise click.UsageError("-o policy is for --cluster: a trace has nobody to apply policies to")
     seen = pack_scenes.read_capacity(dict(asked)) if asked["cluster"] else None
+    if output == "policy" and seen is not None:
+        _print_policies(seen, now)
+        return
     live = packing.settle(seen, now) if seen is not None else None
     scene = packs.of_live(live, asked["seed"]) if live is not None else open_scene(asked)
     began = time.process_time()
@@ -218,6 +219,18 @@ def _plan(output: str, **asked: Any) -> None:
         _show_table(columns, rows)
     if live:
         _tell_standing(data)
+        show.sentence("Who could share GPUs, as objects to apply: the same command with -o policy.")
+
+
+def _print_policies(seen: cluster.Capacity, now: Instant) -> None:
+    import yaml
+
+    if not pack_policies.count_small(seen):
+        raise click.ClickException("no pod asks for exactly one whole GPU, so there is nobody to share one")
+    node = pack_policies.find_node(seen, packing.plan_consolidation(seen, now))
+    for line in pack_policies.explain(seen, node):
+        click.echo(show.plain(f"# {line}"))
+    click.echo(yaml.safe_dump_all(pack_policies.make_objects(node), sort_keys=False, explicit_start=True), nl=False)
 
 
 def _tell_standing(data: Mapping[str, Any]) -> None:
@@ -232,7 +245,7 @@ def _tell_standing(data: Mapping[str, Any]) -> None:
         ("fragmented", unknown if useless is None else f"{say(useless)} % of what is free is {_USELESS}"),
         ("bound", bound if data["boundPercent"] is not None else f"not known: {data['boundUnknown']}"),
     ]))
-    if causes := [[say(free), CAUSES[cause]] for cause, free in data["freeGpusByCause"].items() if free]:
+    if causes := [[say(free), layouts.CAUSES[cause]] for cause, free in data["freeGpusByCause"].items() if free]:
         click.echo()
         show.table(["FREE GPUS", "WHY"], causes)
     if data["waiting"]:
@@ -323,11 +336,18 @@ output_option = click.Option(
 )
 
 
+plan_output = click.Option(
+    ["-o", "--output"], type=click.Choice(["table", "json", "csv", "yaml", "policy"]), default="table",
+    show_default=True, help="How to show it; policy: as GPUSharingPolicy and GPUNodeConfig to apply, in audit.",
+)
+
+
 def _command(
-    name: str, callback: Callable[..., None], params: Iterable[click.Parameter], short: str, help: str
+    name: str, callback: Callable[..., None], params: Iterable[click.Parameter], short: str, help: str,
+    output: click.Option = output_option,
 ) -> click.Command:
     return click.Command(
-        name, callback=callback, params=[*params, output_option], context_settings=main.CONTEXT, help=help,
+        name, callback=callback, params=[*params, output], context_settings=main.CONTEXT, help=help,
         short_help=short,
     )
 
@@ -345,7 +365,8 @@ pack = click.Group("pack", context_settings=main.CONTEXT, commands=[
     _command(
         "plan", _plan, pack_scenes.options(), "Which policy packs your mix of pods best, and why.",
         "Rehearse the cluster's own mix of pods and say which policy packs it best, by how much, and why; of a live "
-        "cluster also what of its free GPUs is of no use and for what cause, and where each pod that waits would go.",
+        "cluster also what of its free GPUs is of no use and for what cause, and where each pod that waits would go. "
+        "-o policy prints the objects by which small work would share GPUs.", plan_output,
     ),
     _command(
         "defrag", _defrag, [

@@ -30,7 +30,7 @@ from fallow.doors import listen
 from fallow.doors.webhook import app, judging, sharing, wire
 from fallow.model import classes
 from fallow.model.seen import Known, Unseen
-from fallow.model.units import Seconds
+from fallow.model.units import Instant, Seconds
 from fallow.observe import budgets, claimed
 from fallow.observe import claims as observed_claims
 from fallow.observe import sharing as observed
@@ -150,7 +150,7 @@ async def run(options: WebhookSettings) -> int:
         policies, nodes = observed.watch_policies(api), observed.watch_part_nodes(api)
         used = observed.watch_owner_use(api, options.own_namespace or access.namespace or "default")
         claims = observed_claims.ClaimEyes(api) if options.sharing.by_claims else None
-        share_eyes = _make_share_eyes(policies, nodes, places, owners, used, claims)
+        share_eyes = make_share_eyes(policies, nodes, places, owners, used, claims)
         sharer = sharing.ShareJudge(share_eyes, _make_terms(options), time.time)
         made = app.App(judge, sharer, metrics, lambda: _why_not_ready(certificate, known, places))
         server = WebhookServer(made, certificate)
@@ -180,16 +180,17 @@ def _make_terms(options: WebhookSettings) -> ShareTerms:
     )
 
 
-def _make_share_eyes(
+def make_share_eyes(
     policies: budgets.Watching[Any], nodes: budgets.Watching[Any], places: budgets.Watching[Any],
     owners: budgets.TopOwners, used: budgets.Watching[Any], claims: observed_claims.ClaimEyes | None,
+    clock: Callable[[], Instant] = time.time,
 ) -> sharing.ShareEyes:
     named = budgets.Places(places)
     ranked, cut, ground = MadeOf(observed.rank), MadeOf(_make_index), MadeOf(observed_claims.join_ground)
     eyes = sharing.ShareEyes(
         policies=lambda: ranked.of(policies.seen), nodes=lambda: cut.of(observed.keep_parts, nodes.seen),
         namespaces=lambda: named.register, top=owners.read_top,
-        use=lambda uid: observed.find_use(used.seen, uid, time.time()),
+        use=lambda uid: observed.find_use(used.seen, uid, clock()),
         stale=lambda: observed.find_stale((policies, nodes, places), time.monotonic()),
     )
     if claims is None:

@@ -21,7 +21,7 @@ from fallow.model.units import Instant
 from fallow.model.usage import Floats
 from fallow.sim.servers import dcgm
 from fallow.sim.world import lives
-from fallow.sim.world.world import MIG_PROFILE, Fault, SimNode, World
+from fallow.sim.world.world import MIG_PROFILE, SHARED, Fault, SimNode, World
 
 IDLE_SHARE = 0.2  # of its rated power that a board draws which holds a context and does nothing
 UNRATED_WATTS = 300.0  # of a model that nobody knows
@@ -99,12 +99,12 @@ class ExporterServer:
 
     def _read(self, node: SimNode) -> tuple[Sequence[dcgm.Hold], list[dcgm.HoldReading]]:
         last, activity = self._last[node.name], self._activity(node)
-        by_gpu = np.fmax.reduce(activity.reshape(node.gpus, -1), axis=1)  # of a shared GPU nobody can tell who did it
+        by_gpu = _add_up(activity.reshape(node.gpus, -1), is_shared=node.mode in SHARED)
         watts = (rate(node.model) * (IDLE_SHARE + (1.0 - IDLE_SHARE) * np.nan_to_num(by_gpu))).tolist()
         seconds = self._world.now - last.at
         joules = [before + power * seconds for before, power in zip(last.joules, watts, strict=True)]
         self._last[node.name] = _LastRead(self._world.taken, self._world.now, joules)
-        visible = by_gpu if node.mode == "time-sliced" else activity
+        visible = by_gpu if node.mode in SHARED else activity  # of a shared GPU nobody can tell who did it
         parts = len(visible) // node.gpus
         acts = {hold: float(visible[hold.gpu * parts + int(hold.instance or 0)]) for hold in self._holds(node)}
         readings = {
@@ -137,7 +137,7 @@ class ExporterServer:
 
     def _find_holds(self, node: SimNode) -> Sequence[dcgm.Hold]:
         found = [self._hold(slot) for slot in range(node.first, node.first + node.slots)]
-        if node.mode != "time-sliced":
+        if node.mode not in SHARED:
             return found
         shares = [hold for hold in found if hold.pod]
         taken = {hold.gpu for hold in shares}
@@ -147,11 +147,18 @@ class ExporterServer:
     def _hold(self, slot: int) -> dcgm.Hold:
         (node, gpu, part), holder = self._world.device_of(slot), self._world.holder_of(slot)
         namespace, pod = (holder[0].namespace, holder[1].name) if holder else ("", "")
-        is_mig, is_shared = node.mode == "mig", node.mode == "time-sliced"
+        is_mig, is_shared = node.mode == "mig", node.mode in SHARED
         return dcgm.Hold(
             gpu, self._world.uuids[slot], node.model.replace("-", " "), namespace, pod, str(part) if is_mig else "",
             profile=MIG_PROFILE if is_mig else "", vgpu=str(part) if is_shared else "",
         )
+
+
+def _add_up(activity: Floats, *, is_shared: bool) -> Floats:
+    """What each GPU did: pods that share one fill it together; of instances the busiest counts. nan: nobody knows."""
+    if not is_shared:
+        return np.asarray(np.fmax.reduce(activity, axis=1), np.float64)
+    return np.where(np.isnan(activity).all(axis=1), np.nan, np.minimum(1.0, np.nansum(activity, axis=1)))
 
 
 def _read_hold(hold: dcgm.Hold, activity: float, watts: float, joules: float) -> dcgm.HoldReading:

@@ -13,10 +13,11 @@ from typing import Any, TypeAlias
 import msgspec
 
 from fallow import names
-from fallow.model.policies import attribution_crd, budget_crd, idle_crd
+from fallow.model.policies import attribution_crd, budget_crd, idle_crd, nodeconfig_crd, sharing_crd
 from fallow.model.units import Instant
 from fallow.sim import paying
 from fallow.sim.servers import store as stores
+from fallow.sim.servers.kubernetes import patches
 from fallow.sim.world import shapes
 from fallow.sim.world import world as worlds
 
@@ -52,7 +53,7 @@ class Objects:
         self.step()
 
     def _lay_ground(self) -> None:
-        ours = (idle_crd, budget_crd, attribution_crd)
+        ours = (idle_crd, budget_crd, attribution_crd, sharing_crd, nodeconfig_crd)
         for definition in [*shapes.make_definitions(), *(each.define() for each in ours)]:
             self._store.create(definition)
         for name in sorted({"default", shapes.EXPORTERS, *(one.part.namespace for one in self._world.workloads)}):
@@ -140,6 +141,8 @@ class Objects:
             self._by_key[shown.links[0]] = workload.uid
 
     def _keep_pods(self, workload: worlds.SimWorkload, shown: _Shown) -> None:
+        if workload in self._world.at_gate:  # they are made once they are admitted
+            return
         wanted = {pod.name: (pod.uid, _stage(pod, self._world.now)) for pod in workload.pods}
         for name, (uid, _) in list(shown.pods.items()):
             if wanted.get(name, ("",))[0] != uid:
@@ -170,11 +173,18 @@ class Objects:
             status = shapes.starting_status(pod.bound_at)
         else:
             status = shapes.running_status(pod.ready_at, ip, bound_at=pod.bound_at)
-        return shapes.make_pod(
+        made = shapes.make_pod(
             self._owner_of(workload, shown, number), pod.name, node=pod.node, gpus=part.gpus,
             resource=worlds.RESOURCES[part.mode], status=status,
             labels={names.LWS_NAME_LABEL: part.name} if part.kind == "LeaderWorkerSet" else {},
         )
+        return patches.json_patch(made, list(workload.patch)) if workload.patch else made
+
+    def ask(self, workload: worlds.SimWorkload) -> Object:
+        """A pod of those at the gate, as it asks to be let in."""
+        made = self._make_pod(workload, self._shown[workload.uid], 0, "waiting")
+        spec = {name: part for name, part in made["spec"].items() if name != "nodeName"}
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": made["metadata"], "spec": spec}
 
     def _owner_of(self, workload: worlds.SimWorkload, shown: _Shown, number: int) -> Object:
         """The lowest link; of a leader's workers, a StatefulSet that the leader itself owns."""

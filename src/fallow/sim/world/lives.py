@@ -92,6 +92,11 @@ def _hold(span: LifeSpan, rng: np.random.Generator) -> Percents:
     return np.zeros(span.columns, np.uint8)
 
 
+def _crowd(span: LifeSpan, rng: np.random.Generator) -> Percents:
+    """As much as a whole GPU gives, all the time."""
+    return np.full(span.columns, 99, np.uint8)
+
+
 def _flap(span: LifeSpan, rng: np.random.Generator) -> Percents:
     """On for some minutes, off for longer, all day: the one that a short window hurts most."""
     row, at = np.zeros(span.columns, np.uint8), int(rng.integers(0, 30))
@@ -104,5 +109,5 @@ def _flap(span: LifeSpan, rng: np.random.Generator) -> Percents:
 
 LIVES: Mapping[str, Draw] = {
     "training": _train, "inference": _serve, "notebook": _open_notebook, "batch": _run_batch, "held": _hold,
-    "flapping": _flap, "group": _train,
+    "flapping": _flap, "group": _train, "crowded": _crowd,
 }

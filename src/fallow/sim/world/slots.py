@@ -16,14 +16,16 @@ _MANY: Final = np.iinfo(np.int64).max
 
 
 class FreeSlots:
-    """`sorts`: of each node (mode, model)."""
+    """`sorts`: of each node (mode, model). `crowds`: how many of its slots share a GPU that several pods are given;
+    they are handed out as the device plugin does it, to the GPU that is shared least."""
 
-    def __init__(self, sizes: Sequence[int], sorts: Sequence[tuple[str, str]]) -> None:
+    def __init__(self, sizes: Sequence[int], sorts: Sequence[tuple[str, str]], crowds: Sequence[int]) -> None:
         ends: list[int] = np.cumsum(sizes).tolist()
         self.firsts = [0, *ends][:-1]
         self.node_of: Indices = np.repeat(np.arange(len(sizes)), sizes)
         self._sorts = sorts
-        self._free = [list(range(end - 1, end - size - 1, -1)) for end, size in zip(ends, sizes, strict=True)]
+        firsts = zip(self.firsts, sizes, crowds, strict=True)
+        self._free = [[first + place for place in _spread(size, crowd)] for first, size, crowd in firsts]
         self._counts = np.array(sizes, np.int64)
         self._open = np.ones(len(sizes), np.bool_)
         self._suiting: dict[tuple[str, str], Bools] = {}
@@ -52,3 +54,8 @@ class FreeSlots:
             suits = [its_mode == mode and model in ("", its_model) for its_mode, its_model in self._sorts]
             self._suiting[mode, model] = np.array(suits, np.bool_)
         return self._suiting[mode, model]
+
+
+def _spread(size: int, crowd: int) -> list[int]:
+    """In the order in which they are given, from the end: one of each GPU, then the next of each."""
+    return sorted(range(size), key=lambda place: (place % crowd, place), reverse=True)

@@ -27,13 +27,15 @@ from fallow.model.usage import Bools, Indices
 from fallow.sim.world import edits, people, shapes, slots
 from fallow.sim.world.lives import ACTIVE, NONE, LifeSpan, Percents
 
-Mode: TypeAlias = Literal["whole", "mig", "time-sliced"]
+Mode: TypeAlias = Literal["whole", "mig", "time-sliced", "mps"]
 
 REGRET: Final = 15 * MINUTE  # activity wanted within so long after a pause makes it a regretted one
-PARTS: Final[Mapping[Mode, int]] = {"whole": 1, "mig": 7, "time-sliced": 4}  # how many pods one GPU can serve
+PARTS: Final[Mapping[Mode, int]] = {"whole": 1, "mig": 7, "time-sliced": 4, "mps": 4}  # pods that one GPU can serve
+SHARED: Final[frozenset[Mode]] = frozenset({"time-sliced", "mps"})  # several pods hold the same GPU
 MIG_PROFILE: Final = "1g.10gb"
 RESOURCES: Final[Mapping[Mode, str]] = {
     "whole": names.GPU, "mig": f"{names.MIG_PREFIX}{MIG_PROFILE}", "time-sliced": names.GPU,
+    "mps": names.GPU_SHARED,  # a plugin that renames what it shares, beside one that does not
 }
 _IDENTITY: Final = uuid.UUID("6f0c7f0e-0000-4000-8000-66616c6c6f77")
 
@@ -92,6 +94,7 @@ class Part(msgspec.Struct, frozen=True):
     room: str = ""  # where they want to be told, in Slack
     arrives_at: Instant | None = None  # None: it was there before
     ends_at: Instant | None = None  # None: it stays
+    restarts_at: Instant | None = None  # its owner rolls it out anew
 
     @property
     def pods(self) -> int:
@@ -124,6 +127,8 @@ class SimWorkload(msgspec.Struct, kw_only=True):
     since: Instant = 0.0
     pods: tuple[SimPod, ...] = ()
     life: int = 0  # how often it was started
+    mode: Mode = "whole"  # of what its pods are given; whoever admits them may give them less than they asked for
+    patch: tuple[dict[str, Any], ...] = ()  # what was changed about its pods at the gate
     left_at: Instant = 0.0  # when its pods were last gone
     missed_since: Instant | None = None  # wanted, and not there
     noticed: str = ""  # the notice its owner has read
@@ -189,6 +194,8 @@ class World:
         self._rng = np.random.default_rng([seed, 1])
         self._events: list[tuple[Instant, int, Callable[[], None]]] = []
         self._order, self._queue = itertools.count(), list[SimWorkload]()
+        self.is_gated = False  # new pods wait until somebody lets them in
+        self.at_gate: list[SimWorkload] = []
         self._lay_slots(list(nodes))
         firsts = itertools.accumulate((part.seats for part in parts), initial=0)
         self.workloads = [_settle(*each) for each in zip(parts, itertools.count(), firsts, strict=False)]
@@ -208,7 +215,10 @@ class World:
 
     def _lay_slots(self, nodes: list[SimNode]) -> None:
         self._nodes = nodes
-        self._free = slots.FreeSlots([node.slots for node in nodes], [(node.mode, node.model) for node in nodes])
+        self._free = slots.FreeSlots(
+            [node.slots for node in nodes], [(node.mode, node.model) for node in nodes],
+            [PARTS[node.mode] if node.mode in SHARED else 1 for node in nodes],
+        )
         for node, first in zip(nodes, self._free.firsts, strict=True):
             node.first = first
         self.slot_node = self._free.node_of
@@ -227,7 +237,10 @@ class World:
         self.running, self._paused = np.zeros(seats, np.bool_), np.zeros(seats, np.bool_)
         self._is_paused = np.zeros(len(self.workloads), np.bool_)
         self.done, self.seen = np.full_like(self.wanted, NONE), np.full_like(self.wanted, NONE)
-        self.held_steps, self.idle_steps, self.paused_steps = (np.zeros(seats, np.int64) for _ in range(3))
+        self._gives = np.zeros(seats, np.bool_)  # less was given than was asked for
+        self.held_steps, self.idle_steps, self.paused_steps, self.given_steps = (
+            np.zeros(seats, np.int64) for _ in range(4)
+        )
 
     def device_of(self, slot: int) -> tuple[SimNode, int, int]:
         """Node, index of the GPU, which part of it."""
@@ -248,6 +261,10 @@ class World:
     def changes_since(self, number: int) -> list[SimChange]:
         """Everything that happened from this number on."""
         return self._log[number:]
+
+    def note(self, what: str, by: str = "person") -> None:
+        """Something happened that is about nobody in particular."""
+        self._note(what, "", by)
 
     def _note(self, what: str, uid: str, by: str = "world") -> None:
         self._log.append(SimChange(len(self._log), self.now, what, uid, by))
@@ -292,6 +309,7 @@ class World:
         self.held_steps += self.running
         self.idle_steps += done < ACTIVE
         self.paused_steps += self._paused
+        self.given_steps += self.running & self._gives
         self.taken += 1
         if self._is_paused.any():
             needs = np.maximum.reduceat(np.where(wanted == NONE, 0, wanted), self._firsts) >= ACTIVE
@@ -348,18 +366,41 @@ class World:
                 self.at(part.arrives_at, functools.partial(self._arrive, workload))
             if part.ends_at is not None:
                 self.at(part.ends_at, functools.partial(self._leave, workload, SimState.finished))  # paused or not
+            if part.restarts_at is not None:
+                self.at(part.restarts_at, functools.partial(self._restart, workload))
 
     def _arrive(self, workload: SimWorkload) -> None:
         self._note("arrived", workload.uid)
         self._wait(workload)
 
+    def _restart(self, workload: SimWorkload) -> None:
+        if workload.state is SimState.running:
+            self._note("restarted", workload.uid, "person")
+            self._leave(workload, SimState.absent)
+            self._wait(workload)
+
     def _wait(self, workload: SimWorkload) -> None:
         workload.life += 1
+        workload.mode, workload.patch = workload.part.mode, ()
         workload.pods = tuple(
             SimPod(f"{workload.part.name}-{number}", _make_uid(f"{workload.uid}/{workload.life}/{number}"), self.now)
             for number in range(workload.part.pods)
         )
         self._turn(workload, SimState.waiting)
+        if self.is_gated:
+            self.at_gate.append(workload)
+        else:
+            self._queue.append(workload)
+            self._serve_queue()
+
+    def let_in(self, workload: SimWorkload, mode: Mode, patch: tuple[dict[str, Any], ...] = ()) -> None:
+        """Its pods may be placed: as they asked, or, changed like this, on less."""
+        self.at_gate.remove(workload)
+        if workload.state is not SimState.waiting:
+            return
+        workload.mode, workload.patch = mode, patch
+        self._gives[workload.seats] = mode != workload.part.mode
+        self._note("admitted" if mode == workload.part.mode else "shares", workload.uid)
         self._queue.append(workload)
         self._serve_queue()
 
@@ -370,7 +411,7 @@ class World:
     def _start(self, workload: SimWorkload) -> bool:
         part, taken = workload.part, list[tuple[int, ...]]()
         for _ in workload.pods:
-            found = self._free.take(part.mode, part.model, part.gpus)
+            found = self._free.take(workload.mode, part.model, part.gpus)
             if found is None:
                 self._free.give_back(itertools.chain(*taken))
                 return False
@@ -488,8 +529,9 @@ class World:
 
 
 def _move(part: Part, by: Seconds) -> Part:
-    arrives, ends = (None if at is None else at + by for at in (part.arrives_at, part.ends_at))
-    return msgspec.structs.replace(part, arrives_at=arrives, ends_at=ends)
+    times = part.arrives_at, part.ends_at, part.restarts_at
+    arrives, ends, restarts = (None if at is None else at + by for at in times)
+    return msgspec.structs.replace(part, arrives_at=arrives, ends_at=ends, restarts_at=restarts)
 
 
 def _find_hand(stopped: cluster.Workload, by: str) -> str:
@@ -508,7 +550,9 @@ def _settle(part: Part, number: int, first_seat: int) -> SimWorkload:
         replicas=part.replicas, gpus=part.gpus, resource=RESOURCES[part.mode], group_size=part.group_size,
         class_=part.class_, annotations=_wishes(part),
     )
-    return SimWorkload(part=part, number=number, first_seat=first_seat, object=thing, view=edits.see(thing))
+    return SimWorkload(
+        part=part, number=number, first_seat=first_seat, object=thing, view=edits.see(thing), mode=part.mode
+    )
 
 
 def _wishes(part: Part) -> dict[str, str]:

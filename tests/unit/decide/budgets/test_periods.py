@@ -39,6 +39,19 @@ def test_a_month_ends_at_local_midnight_although_the_clocks_change(now, start, e
     assert find("month", NEW_YORK, now) == (start, end)
 
 
+@pytest.mark.accepts("cost", 20)
+@pytest.mark.parametrize(("zone", "last", "first", "next_end"), [
+    # The clocks go from 00:00 to 01:00 in the night in which September ends: it ends when they do.
+    ("America/Asuncion", "2017-09-30T23:59:59-04:00", "2017-10-01T01:00:00-03:00", "2017-11-01T00:00:00-03:00"),
+    # They go from 01:00 back to 00:00 in the night in which October ends: midnight comes twice, the first one counts.
+    ("America/Havana", "2020-10-31T23:59:59-04:00", "2020-11-01T00:00:00-04:00", "2020-12-01T00:00:00-05:00"),
+])
+def test_where_the_clocks_change_at_the_very_end_of_a_month_it_ends_once(zone, last, first, next_end):
+    assert find("month", zone, last)[1] == first
+    for now in (at(first), at(first) + 1800, at(first) + 5400):  # before, in and after the hour that comes twice
+        assert find("month", zone, datetime.fromtimestamp(now, UTC).isoformat()) == (first, next_end)
+
+
 @pytest.mark.parametrize(("word", "start", "end"), [
     ("week", "2026-11-09T00:00:00+00:00", "2026-11-16T00:00:00+00:00"),
     ("quarter", "2026-10-01T00:00:00+00:00", "2027-01-01T00:00:00+00:00"),

@@ -17,9 +17,13 @@ from click.testing import CliRunner, Result
 from tests import ROOT
 from tests.unit.observe.cluster import pretend
 
+from fallow import names
 from fallow.decide import packing
 from fallow.decide.packing import fragments
+from fallow.doors.answers import layouts
 from fallow.doors.cli import main, pack
+from fallow.model.policies import nodeconfig_crd, sharing_crd
+from fallow.model.policies.sharing import SharingMode, Strategy
 from fallow.sim import packs, shelf
 from fallow.sim.traces import openb
 
@@ -155,7 +159,8 @@ def test_traces_that_are_missing_are_a_sentence_and_exit_3(tmp_path: Path, root:
     [
         (["simulate", "--policy", "best"], "'best' is not one of"),
         (["simulate", "--trace", "openb", "--cluster"], "exclude each other"),
-        (["plan", "--kubeconfig", "x"], "are for --cluster"), (["simulate", "--seed", "-1"], "--seed"),
+        (["plan", "--kubeconfig", "x"], "are for --cluster"), (["plan", "-o", "policy"], "is for --cluster"),
+        (["simulate", "--seed", "-1"], "--seed"),
         (["defrag", "--budget", "-1"], "--budget"), (["simulate", "-o", "wide"], "'wide' is not one of"),
         (["sort"], "No such command 'sort'"),
     ],
@@ -349,6 +354,32 @@ async def test_plan_of_a_live_cluster_says_how_it_stands_and_where_who_waits_wou
     assert not any(verb not in ("list", "get") for verb, _, _ in server.requests)
 
 
+async def test_plan_offers_the_objects_to_apply_and_they_only_audit(server: pretend.Server, ask: Any) -> None:
+    empty = {**server.kinds["nodes"].objects["Node-n2"], "metadata": {"name": "n3", "labels": {}, "uid": "n3"}}
+    server.put("nodes", empty)
+    shown = await ask("plan", "-o", "policy")
+    policy, config = yaml.safe_load_all(shown.stdout)
+    assert "# 5 pods ask for exactly one whole GPU" in shown.stdout
+    made, cut = sharing_crd.parse(policy), nodeconfig_crd.parse(config)
+    assert (made.invalid, made.mode, made.strategy) == ((), SharingMode.audit, Strategy.auto)
+    assert (cut.invalid, cut.mode, cut.node, cut.slicing_replicas) == ((), SharingMode.audit, "n3", 4)
+    assert not any(verb not in ("list", "get") for verb, _, _ in server.requests)
+
+
+async def test_plan_offers_no_node_where_one_shares_and_no_policy_where_nobody_asks_for_one_gpu(
+    server: pretend.Server, ask: Any
+) -> None:
+    labels = {"nvidia.com/gpu.replicas": "4", "nvidia.com/gpu.sharing-strategy": "time-slicing"}
+    shared = {**server.kinds["nodes"].objects["Node-n2"], "metadata": {"name": "n3", "labels": labels, "uid": "n3"}}
+    server.put("nodes", shared)
+    assert [each["kind"] for each in yaml.safe_load_all((await ask("plan", "-o", "policy")).stdout)] == [
+        names.SHARING_POLICY_KIND
+    ]
+    server.kinds["pods"].objects.clear()
+    refused = await ask("plan", "-o", "policy")
+    assert (refused.exit_code, "nobody to share one" in refused.output) == (1, True)
+
+
 async def test_a_live_cluster_is_simulated_with_pods_like_its_own(ask: Any) -> None:
     done = await ask("simulate", "--policy", "FGD", "-o", "json")
     data = json.loads(done.stdout)
@@ -382,7 +413,7 @@ DOCUMENT = ROOT / "docs" / "packing.md"
 
 
 def test_every_cause_is_explained() -> None:
-    assert set(pack.CAUSES) == {str(cause) for cause in fragments.Cause}
+    assert set(layouts.CAUSES) == {str(cause) for cause in fragments.Cause}
 
 
 def test_the_document_names_what_there_is() -> None:

@@ -101,13 +101,25 @@ def test_a_mig_instance_has_its_own_lines_and_no_utilisation() -> None:
 
 
 def test_pods_that_share_a_gpu_show_the_same_activity() -> None:
-    here = make_world("time-sliced", pods=2)
-    here.wanted[1] = 0  # only the first of them works
+    here = make_world("time-sliced", pods=3)
+    here.wanted[1:] = 0  # only the first of them works
     server = exporter.ExporterServer(here)
     here.advance(180.0)
     page = show(server, here)
     told = {labels["pod"]: value for labels, value in page["DCGM_FI_PROF_GR_ENGINE_ACTIVE"] if "pod" in labels}
-    assert told == {"llm-0": 0.8, "llm-1": 0.8}
+    assert told == {"llm-0": 0.8, "llm-1": 0.0, "llm-2": 0.8}, "the second is on the GPU that was shared least"
+
+
+@pytest.mark.parametrize("mode", ["time-sliced", "mps"])
+def test_pods_that_share_a_gpu_fill_it_together(mode: str) -> None:
+    here = make_world(mode, pods=4)
+    here.wanted[0], here.wanted[2] = 30, 80
+    here.wanted[1], here.wanted[3] = 20, 25
+    server = exporter.ExporterServer(here)
+    here.advance(180.0)
+    page = show(server, here)
+    told = {labels["pod"]: value for labels, value in page["DCGM_FI_PROF_GR_ENGINE_ACTIVE"] if "pod" in labels}
+    assert told == pytest.approx({"llm-0": 1.0, "llm-2": 1.0, "llm-1": 0.45, "llm-3": 0.45})
 
 
 def test_counters_that_lie_leave_utilisation_and_power_true() -> None:

@@ -32,7 +32,7 @@ class Scene:
         self.world = world.World([world.SimNode("gpu-1", gpus=2)], [world.Part("ml", "llm")], wanted, SPAN)
         self.exporters = exporter.ExporterServer(self.world)
         self.server = server.PrometheusServer(
-            self.world, self.exporters, {"gpu-1": 9400}, lambda: self.world.now + AHEAD
+            self.world, self.exporters, samples.KeptSamples({"gpu-1": 9400}), lambda: self.world.now + AHEAD
         )
 
     def play(self, minutes: int) -> None:
@@ -71,6 +71,13 @@ def scene() -> Scene:
     ("count_over_time(" + GR + '{exported_pod="llm-0"}[7d:5m])', [6.0]),
     ("quantile_over_time(0.95, " + GR + '{exported_pod="llm-0"}[25m:1m])', [0.0]),
     ("quantile_over_time(0.98, " + GR + '{exported_pod="llm-0"}[25m])', [0.8 * 0.52]),
+    ("count_over_time((" + GR + '{exported_pod="llm-0"} / 100)[10m:2m])', [5.0]),
+    ("max_over_time(" + GR + '{gpu="0"}[9m:3m]) and count_over_time(' + GR + "[9m:3m]) >= 3", [0.0]),
+    ("changes(" + GR + '{exported_pod="llm-0"}[1h])', [2.0]),
+    ("sum(max_over_time(" + GR + '{exported_pod="llm-0"}[1h]))', [0.8]),
+    (GR + '{exported_pod="llm-0"} and changes(' + GR + "[1h]) > 0", [0.0]),
+    (GR + '{exported_pod="llm-0"} and changes(' + GR + "[1h]) > 5", []),
+    (GR + '{exported_pod="llm-0"} offset 20m', [0.8]),
     ("present_over_time(" + GR + '{exported_pod="llm-0"}[2m])', [1.0]),
     ('(DCGM_FI_DEV_FB_USED{gpu="0"} + DCGM_FI_DEV_FB_FREE{gpu="0"})', [81920.0]),
     ('DCGM_FI_DEV_FB_USED{gpu="0"} / (DCGM_FI_DEV_FB_USED + DCGM_FI_DEV_FB_FREE)', [0.3]),
@@ -88,11 +95,11 @@ def test_a_rise_is_carried_on_to_the_borders_and_resets_are_counted() -> None:
 
 
 @pytest.mark.parametrize("question", [
-    "", "rate(up{}[5m])", "sum by (job)(up{})", "up{} and up{}", "up{} % up{}", "up{", "up{job=}", 'up{job="a}',
-    "max(up{})", "up{}[5m]", "max_over_time(up{}[5m:1s])", "max_over_time((up{})[5m])",
+    "", "rate(up{}[5m])", "group by (job)(up{})", "up{} unless up{}", "up{} % up{}", "up{", "up{job=}", 'up{job="a}',
+    "max without (job)(up{})", "up{}[5m]", "max_over_time(up{}[5m:1s])", "max_over_time((up{})[5m])",
     "max_over_time((max_over_time(up{}[1d:1m]))[1d:1m])", "quantile_over_time(up{}[5m])",
-    "up{} offset 5m", "up{} up{}", "§", 'up{job=~"("}',
-    'label_replace(up{}, "a", "$1", "job", "(.*)")', "count_over_time(up{}[5m]) > 1", "topk(3, up{})",
+    "up{} @ 5", "up{} up{}", "§", 'up{job=~"("}',
+    'label_replace(up{}, "a", "$1", "job", "(.*)")', "count_over_time(up{}[5m]) < 1", "topk(3, up{})",
     pytest.param("(" * 3000 + "up{}" + ")" * 3000, id="3000 brackets"),
     pytest.param("max by (job)(" * 5000 + "up{}" + ")" * 5000, id="5000 aggregations"),
     pytest.param(" or ".join(["up{}"] * 20_000), id="20000 parts"),

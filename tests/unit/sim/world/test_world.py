@@ -115,7 +115,7 @@ def test_lives_that_do_not_fit_the_parts_are_refused() -> None:
         World([SimNode("n1")], [Part("ml", "a", gpus=2)], np.zeros((1, 60), np.uint8), LifeSpan(START, MINUTE, 60))
 
 
-@pytest.mark.parametrize("mode", ["whole", "mig", "time-sliced"])
+@pytest.mark.parametrize("mode", ["whole", "mig", "time-sliced", "mps"])
 def test_every_slot_of_a_node_has_a_device_and_at_most_one_holder(mode: Any) -> None:
     world = make(Part("ml", "a", mode=mode), nodes=[SimNode("n1", gpus=2, mode=mode)], a=[40])
     world.advance(MINUTE)
@@ -124,6 +124,35 @@ def test_every_slot_of_a_node_has_a_device_and_at_most_one_holder(mode: Any) -> 
     assert world.seen[0, 0] == 40
     assert len(set(world.uuids)) == 2
     assert len({(world.uuids[slot], world.device_of(slot)[2]) for slot in slots}) == len(slots)
+
+
+def test_who_is_at_the_gate_waits_until_it_is_let_in_and_may_be_given_less_than_it_asked_for() -> None:
+    nodes = [SimNode("n1"), SimNode("n2", mode="time-sliced")]
+    world = make(Part("ml", "a", arrives_at=START + MINUTE), Part("ml", "b", arrives_at=START + MINUTE), nodes=nodes)
+    world.is_gated = True
+    first, second = world.workloads
+    world.advance(10 * MINUTE)
+    assert (world.at_gate, first.state) == ([first, second], SimState.waiting)
+    world.let_in(first, "time-sliced", ({"op": "add"},))
+    world.let_in(second, "whole")
+    world.advance(HOUR)
+    assert (first.state, first.pods[0].node, second.pods[0].node) == (SimState.running, "n2", "n1")
+    assert [int(steps) for steps in world.given_steps] == [int(world.held_steps[0]), 0]
+    assert [each.what for each in world.changes_since(0) if each.what in ("shares", "admitted")] == [
+        "shares", "admitted"
+    ]
+
+
+def test_who_is_rolled_out_anew_asks_anew() -> None:
+    world = make(Part("ml", "a", restarts_at=START + HOUR / 2), nodes=[SimNode("n1"), SimNode("n2", mode="mps")])
+    world.is_gated = True
+    workload = world.workloads[0]
+    assert (workload.state, workload.life) == (SimState.running, 1), "who was there before is not asked"
+    world.advance(HOUR / 2 + MINUTE)
+    assert (world.at_gate, workload.life) == ([workload], 2)
+    world.let_in(workload, "mps")
+    world.advance(HOUR / 4)
+    assert workload.pods[0].node == "n2"
 
 
 # ---- pauses and people -----------------------------------------------------------------------------------------------

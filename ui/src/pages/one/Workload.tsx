@@ -11,6 +11,7 @@ import { useRowNews } from "../../live";
 import { ActionBar } from "./ActionBar";
 import { Evidence } from "./Evidence";
 import { Answered, Chip, Choice, FailedPart, Head, Loading, WINDOWS } from "../../parts/small";
+import { ShareStory } from "./ShareStory";
 import { CostPart, EpisodeStory, holdsWords, KeptBefore, OwnerChain, PausedBefore, ReasonTree, SignalTable, Writes } from "./workloadparts";
 import { useAddress, workloadApi } from "../../route";
 import { hoursOf, localised, plural, span, time, until } from "../../words";
@@ -173,6 +174,7 @@ export default function Workload({ parts }: { parts: string[] }) {
         <div class="col">
           <ReasonTree explanation={explanation} now={now} />
           <CostPart explanation={explanation} now={now} />
+          <ShareStory explanation={explanation} now={now} />
           <OwnerChain explanation={explanation} />
           <KeptBefore explanation={explanation} />
           <PausedBefore explanation={explanation} now={now} />

@@ -1,15 +1,16 @@
-// The nodes and how well we see them: every source of data with what it affects, every node with its GPUs, and how shared GPUs are cut.
+// The nodes and how well we see them: every source of data with what it affects, every node with its GPUs and what is planned for it.
 import { useMemo } from "preact/hooks";
-import type { Field, FieldNode, NodeRow, Nodes as Answer, Overview, Slot } from "../../api";
+import type { Field, NodePlan, NodeRow, Nodes as Answer, Overview, Sharing } from "../../api";
 import { useAnswer } from "../../ask";
 import { at, useNow } from "../../clock";
-import { useTitle, useWidth } from "../../hooks";
+import { useTitle } from "../../hooks";
 import { laid, type Plot } from "../../field";
 import { OVERVIEW } from "../../live";
-import { fillOf, Glyph, Icon } from "../../parts/Glyph";
+import { Glyph, Icon } from "../../parts/Glyph";
 import { Answered, Choice, Head } from "../../parts/small";
 import { MiniPlot } from "./MiniPlot";
-import { useAddress, workloadPath } from "../../route";
+import { Changes, Policies, SharedPart, Stranded } from "./Sharing";
+import { useAddress } from "../../route";
 import { CANNOT_TELL, covered, gpus, money, percent, plural, span, tenth } from "../../words";
 
 type Filter = "all" | "trouble" | "shared";
@@ -104,12 +105,14 @@ function Exporter({ node }: { node: NodeRow }) {
 const NodeLine = ({
   node,
   plot,
+  plan,
   currency,
   now,
   chosen,
 }: {
   node: NodeRow;
   plot: Plot | undefined;
+  plan: NodePlan | undefined;
   currency: string;
   now: number;
   chosen: boolean;
@@ -145,6 +148,13 @@ const NodeLine = ({
       <Coverage node={node} now={now} />
     </td>
     <td class="r n q">{node.perHour === null ? "no price" : money(node.perHour, currency)}</td>
+    <td class="pn">
+      {plan && (
+        <>
+          <b>{plan.words}</b> <span class="q xs">{plan.because}</span>
+        </>
+      )}
+    </td>
   </tr>
 );
 
@@ -154,17 +164,19 @@ function plots(field: Field | null): Map<string, Plot> {
 }
 
 /** Figures begin small: they stand at the right. */
-const HEADS = ["Node", "Layout", "held", "Activity, 5\u00a0min", "Exporter", "newest", "Covered, window", "per hour"];
+const HEADS = ["Node", "Layout", "held", "Activity, 5\u00a0min", "Exporter", "newest", "Covered, 24\u00a0h", "per hour", "Plan"];
 
 function NodeTable({
   answer,
   field,
+  sharing,
   currency,
   now,
   parts,
 }: {
   answer: Answer;
   field: Field | null;
+  sharing: Sharing | null;
   currency: string;
   now: number;
   parts: string[];
@@ -173,6 +185,7 @@ function NodeTable({
   const filter = (query.get("show") ?? "all") as Filter;
   const chosen = parts[1] ?? "";
   const drawn = useMemo(() => plots(field), [field]);
+  const plans = useMemo(() => new Map(sharing?.plans.map((p) => [p.node, p])), [sharing]);
   const shown = answer.nodes.filter((n) => (filter === "trouble" ? inTrouble(n) : filter === "shared" ? isShared(n) : true));
   const pools = [...new Set(shown.map((n) => n.pool))].map((pool) => ({ pool, nodes: shown.filter((n) => n.pool === pool) }));
   const n = (test: (node: NodeRow) => boolean) => answer.nodes.filter(test).length;
@@ -220,12 +233,14 @@ function NodeTable({
                   </td>
                   <td colSpan={5} />
                   <td class="r n q">{s.perHour === null ? "" : money(s.perHour, currency)}</td>
+                  <td />
                 </tr>
                 {nodes.map((node) => (
                   <NodeLine
                     key={node.name}
                     node={node}
                     plot={drawn.get(node.name)}
+                    plan={plans.get(node.name)}
                     currency={currency}
                     now={now}
                     chosen={chosen === node.name}
@@ -243,6 +258,7 @@ function NodeTable({
               </td>
               <td colSpan={5} />
               <td class="r n">{all.perHour === null ? "" : money(all.perHour, currency)}</td>
+              <td />
             </tr>
           </tfoot>
         </table>
@@ -252,130 +268,12 @@ function NodeTable({
   );
 }
 
-const WASH: Record<Slot["state"], string> = {
-  busy: "var(--busy-wash)",
-  idle: "var(--idle-wash)",
-  told: "var(--idle-wash)",
-  left: "var(--idle-wash)",
-  kept: "var(--idle-wash)",
-  unknown: "var(--unk-wash)",
-  free: "",
-  freed: "",
-};
-
-function SharedGpu({ gpu, node }: { gpu: FieldNode["gpus"][number]; node: FieldNode }) {
-  const [ref, width] = useWidth<HTMLDivElement>();
-  const mig = node.layout === "mig";
-  const all = mig ? 7 : gpu.slots.length;
-  const unit = width / all;
-  let at = 0;
-  const used = gpu.slots.reduce((n, s) => n + (mig ? (s.size ?? s.share * 7) : 1), 0);
-  return (
-    <div class="mr">
-      <span class="q n">{gpu.index}</span>
-      <div ref={ref} class="mw">
-        {width > 0 && (
-          <svg width={width} height="26" role="group" aria-label={`GPU ${gpu.index}`}>
-            {gpu.slots.map((slot) => {
-              const size = mig ? (slot.size ?? slot.share * 7) : 1;
-              const x = at * unit,
-                w = size * unit - 2;
-              at += size;
-              const g = mig ? `${Math.round(size)}g` : "";
-              const free = !slot.holder;
-              const name = free
-                ? w > 60
-                  ? `${g} free`.trim()
-                  : g
-                : w > 80
-                  ? `${g} ${slot.holder!.name}`.trim()
-                  : w > 56
-                    ? slot.holder!.name
-                    : g;
-              const fits = name.length * 6 < w - 6 ? name : g;
-              const shape = free ? (
-                <>
-                  <rect
-                    x={x + 0.5}
-                    y=".5"
-                    width={Math.max(1, w - 1)}
-                    height="25"
-                    rx="3"
-                    fill="none"
-                    stroke="var(--edge)"
-                    stroke-opacity=".6"
-                  />
-                  <text x={x + 6} y="14" class="ax">
-                    {fits}
-                  </text>
-                  {slot.state === "freed" && <circle cx={x + w - 10} cy="13" r="4" fill="var(--rest)" stroke="var(--rest-text)" />}
-                </>
-              ) : (
-                <>
-                  <rect x={x} width={w} height="26" rx="3" fill={WASH[slot.state]} />
-                  <rect x={x} y="20" width={w} height="6" rx="1.5" fill={fillOf(slot.state, slot.activity)} />
-                  <text x={x + 6} y="14" class="ax k">
-                    {fits}
-                  </text>
-                </>
-              );
-              return slot.holder ? (
-                <a href={workloadPath(slot.holder)} aria-label={`${fits}, ${slot.label}`}>
-                  {shape}
-                </a>
-              ) : (
-                <g>{shape}</g>
-              );
-            })}
-            {used < all && (
-              <rect
-                x={used * unit + 0.5}
-                y=".5"
-                width={(all - used) * unit - 1}
-                height="25"
-                rx="3"
-                fill="none"
-                stroke="var(--edge)"
-                stroke-opacity=".5"
-                stroke-dasharray="2 3"
-              />
-            )}
-          </svg>
-        )}
-      </div>
-    </div>
-  );
-}
-
-function SharedPart({ field }: { field: Field }) {
-  const { query } = useAddress();
-  const shared = field.pools.flatMap((p) => p.nodes.filter((n) => n.layout !== "whole").map((node) => ({ node, model: p.model })));
-  if (!shared.length) return null;
-  const chosen = shared.find((s) => s.node.name === query.get("shared")) ?? shared[0]!;
-  return (
-    <section class="sharedsec">
-      <Head title="How GPUs are shared">
-        <Choice label="Node" name="shared" usual={shared[0]!.node.name} of={shared.slice(0, 8).map((s) => [s.node.name, s.node.name])} />
-      </Head>
-      <div class="mg">
-        {chosen.node.gpus.map((gpu) => (
-          <SharedGpu key={`${chosen.node.name}${gpu.index}`} gpu={gpu} node={chosen.node} />
-        ))}
-      </div>
-      <p class="q xs after">
-        {chosen.node.layout === "mig"
-          ? `One row is one ${chosen.model ?? "GPU"} with 7 slices. Dashed: slices that no profile can use.`
-          : `One row is one ${chosen.model ?? "GPU"}; every part is a slice of its time.`}
-      </p>
-    </section>
-  );
-}
-
 export default function Nodes({ parts }: { parts: string[] }) {
   useTitle("Nodes");
   const now = useNow(10);
   const answer = useAnswer<Answer>("/api/v1/nodes");
   const field = useAnswer<Field>("/api/v1/gpus");
+  const sharing = useAnswer<Sharing>("/api/v1/sharing");
   const { data: overview } = useAnswer<Overview>(OVERVIEW);
   return (
     <>
@@ -386,13 +284,33 @@ export default function Nodes({ parts }: { parts: string[] }) {
         {(data) => (
           <>
             <Sources answer={data} />
-            <NodeTable answer={data} field={field.data} currency={overview?.currency ?? "USD"} now={now} parts={parts} />
+            <NodeTable
+              answer={data}
+              field={field.data}
+              sharing={sharing.data}
+              currency={overview?.currency ?? "USD"}
+              now={now}
+              parts={parts}
+            />
           </>
         )}
       </Answered>
-      <Answered of={field} rows={2}>
-        {(data) => <SharedPart field={data} />}
-      </Answered>
+      <div class="two nodes2">
+        <div>
+          <Answered of={field} rows={2}>
+            {(data) => <SharedPart field={data} />}
+          </Answered>
+          {sharing.data && <Changes changes={sharing.data.changes} />}
+        </div>
+        <Answered of={sharing} rows={4}>
+          {(data) => (
+            <div>
+              <Stranded sharing={data} />
+              <Policies rules={data.policies} />
+            </div>
+          )}
+        </Answered>
+      </div>
     </>
   );
 }

@@ -1,10 +1,10 @@
-"""As much PromQL as we ask ourselves (observe/usage: queries.py, share_use.py), and not a word more.
+"""As much PromQL as we ask ourselves (observe/usage: queries.py, share_use.py, hurting.py), and not a word more.
 
 In: the text of a question, an instant, the samples. Out: an instant vector as the real engine computes it, or NotAsked
 for whatever is not known here: no question that is not understood gets an answer.
-Known are selectors; max_, min_, avg_, count_, present_ and quantile_over_time and increase of a range, with an offset,
-and of a question asked again every so often; timestamp and label_replace; sums, differences and ratios of two vectors;
-a vector times or by a number; ==, != and >= a number; or; max, min and avg by labels.
+Known are selectors; max_, min_, avg_, count_, present_ and quantile_over_time, changes and increase of a range, all
+with an offset, and of a question asked again every so often; timestamp and label_replace; sums, differences and ratios
+of two vectors; a vector times or by a number; ==, !=, >= and > a number; and, or; max, min, avg and sum, by labels.
 """
 
 import itertools
@@ -27,13 +27,14 @@ NAME: Final = "__name__"
 
 _TOKEN = re.compile(
     r"""\s*(?:(?P<word>[a-zA-Z_][a-zA-Z0-9_:]*)|(?P<length>(?:\d+(?:ms|[smhdwy]))+)|(?P<number>\d+(?:\.\d+)?(?:e[+-]?\d+)?)
-    |(?P<text>"(?:[^"\\\n]|\\.)*")|(?P<sign>=~|!~|!=|==|>=|[=(){}\[\],:*/+-]))""", re.VERBOSE,
+    |(?P<text>"(?:[^"\\\n]|\\.)*")|(?P<sign>=~|!~|!=|==|>=|[=>(){}\[\],:*/+-]))""", re.VERBOSE,
 )
 _LENGTHS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0, "y": 31536000.0}
 _LENGTH = re.compile(r"(\d+)(ms|[smhdwy])")
 _ESCAPED = re.compile(r"\\(.)")
 _DEEPEST = 50  # questions within questions; ours are 4 deep
 _LEAST_STEP = 60.0  # of what is asked again: samples are a minute apart
+_MOST_AGAIN = 2  # side by side
 _MOST_PARTS = 200  # in a row: each is computed within the next
 
 
@@ -133,22 +134,23 @@ _OVER_TIME: Final[Mapping[str, OverTime]] = {
     "avg_over_time": lambda part: math.fsum(part.values) / len(part.values),
     "count_over_time": lambda part: float(len(part.values)), "present_over_time": lambda part: 1.0,
     "increase": _increase,
+    "changes": lambda part: float(sum(before != after for before, after in itertools.pairwise(part.values))),
 }
 _QUANTILE: Final = "quantile_over_time"
 _AGGREGATIONS: Final[Mapping[str, Callable[[Sequence[float]], float]]] = {
-    "max": max, "min": min, "avg": lambda values: math.fsum(values) / len(values),
+    "max": max, "min": min, "avg": lambda values: math.fsum(values) / len(values), "sum": math.fsum,
 }
 _SUMS: Final[Mapping[str, Callable[[float, float], float]]] = {"+": operator.add, "-": operator.sub}
 _PRODUCTS: Final[Mapping[str, Callable[[float, float], float]]] = {"*": operator.mul, "/": _divide}
 _COMPARISONS: Final[Mapping[str, Callable[[float, float], bool]]] = {
     "==": lambda left, right: left == right, "!=": lambda left, right: left != right,
-    ">=": lambda left, right: left >= right,
+    ">=": lambda left, right: left >= right, ">": lambda left, right: left > right,
 }
 
 
-def _select(selector: SeriesSelector, *, wants_time: bool = False) -> Question:
+def _select(selector: SeriesSelector, *, wants_time: bool = False, offset: Seconds = 0.0) -> Question:
     def ask(moment: Asked) -> Vector:
-        found = ((series, series.newest(moment.at)) for series in selector.choose(moment))
+        found = ((series, series.newest(moment.at - offset)) for series in selector.choose(moment))
         if wants_time:
             return [Element(series.labels, newest[0] + moment.behind) for series, newest in found if newest]
         return [Element({NAME: series.metric, **series.labels}, newest[1]) for series, newest in found if newest]
@@ -207,6 +209,14 @@ def _unite(left: Question, right: Question) -> Question:
     return ask
 
 
+def _intersect(left: Question, right: Question) -> Question:
+    def ask(moment: Asked) -> Vector:
+        known = {_identify(labels) for labels, _ in right(moment)}
+        return [each for each in left(moment) if _identify(each.labels) in known]
+
+    return ask
+
+
 def _combine(left: Question, right: Question, compute: Callable[[float, float], float]) -> Question:
     def ask(moment: Asked) -> Vector:
         others = {_identify(labels): value for labels, value in right(moment)}
@@ -256,7 +266,7 @@ class _QuestionReader:
     def __init__(self, text: str) -> None:
         self._tokens = _split(text)
         self._depth = 0
-        self._asks_again = False
+        self._again = 0  # how many questions are asked again and again
         self._next()
 
     def _next(self) -> str:
@@ -283,10 +293,16 @@ class _QuestionReader:
 
     def read_union(self) -> Question:
         with self._one_deeper():
-            question = self._read_comparison()
+            question = self._read_both()
             for _ in self._while_takes("or"):
-                question = _unite(question, self._read_comparison())
+                question = _unite(question, self._read_both())
             return question
+
+    def _read_both(self) -> Question:
+        question = self._read_comparison()
+        for _ in self._while_takes("and"):
+            question = _intersect(question, self._read_comparison())
+        return question
 
     @contextmanager
     def _one_deeper(self) -> Iterator[None]:
@@ -333,7 +349,7 @@ class _QuestionReader:
         if word in _AGGREGATIONS:
             return self._read_aggregation(word)
         if not self._takes("("):
-            return _select(self._read_matchers(word))
+            return _select(self._read_matchers(word), offset=self._read_offset())
         if word in _OVER_TIME:
             return self._closed(self._read_range(_OVER_TIME[word]))
         if word == _QUANTILE:
@@ -351,16 +367,18 @@ class _QuestionReader:
         return question
 
     def _read_aggregation(self, word: str) -> Question:
-        self.expect("word", "by")
-        self.expect("sign", "(")
-        by = [self.expect("word")]
-        while self._takes(","):
+        by = list[str]()
+        if self._takes("by"):
+            self.expect("sign", "(")
             by.append(self.expect("word"))
-        self.expect("sign", ")")
+            while self._takes(","):
+                by.append(self.expect("word"))
+            self.expect("sign", ")")
         self.expect("sign", "(")
         return self._closed(_aggregate(_AGGREGATIONS[word], tuple(by), self.read_union()))
 
     def _read_range(self, compute: OverTime) -> Question:
+        before = self._again
         selector = None if self._text == "(" else self._read_matchers(self.expect("word"))
         question = self._read_part() if selector is None else _select(selector)
         self.expect("sign", "[")
@@ -368,15 +386,18 @@ class _QuestionReader:
         if self._takes(":"):
             step = _read_length(self.expect("length"))
             self.expect("sign", "]")
-            if step < _LEAST_STEP or self._asks_again:
-                raise NotAsked(f"{self._at}: parse error: one subquery is known, of {_LEAST_STEP:g} s a step at least")
-            self._asks_again = True
+            if step < _LEAST_STEP or self._again > before or self._again == _MOST_AGAIN:
+                known = f"{_MOST_AGAIN} subqueries are known, none in another, of {_LEAST_STEP:g} s a step at least"
+                raise NotAsked(f"{self._at}: parse error: {known}")
+            self._again += 1
             return _over_steps(compute, question, length, step)
         if selector is None:
             raise self._refuse()
         self.expect("sign", "]")
-        offset = _read_length(self.expect("length")) if self._takes("offset") else 0.0
-        return _over_time(compute, selector, length, offset)
+        return _over_time(compute, selector, length, self._read_offset())
+
+    def _read_offset(self) -> Seconds:
+        return _read_length(self.expect("length")) if self._takes("offset") else 0.0
 
     def _read_relabelling(self) -> Question:
         question, words = self.read_union(), list[str]()

@@ -30,10 +30,10 @@ _MOST_STEPS: Final = 11_000  # of a range, as in a real one
 
 class PrometheusServer:
     def __init__(
-        self, world: World, exporters: exporter.ExporterServer, ports: Mapping[str, int], clock: Callable[[], Instant]
+        self, world: World, exporters: exporter.ExporterServer, kept: samples.KeptSamples, clock: Callable[[], Instant]
     ) -> None:
-        """`ports`: of the exporters; `clock`: of those who ask."""
-        self.kept, self.url = samples.KeptSamples(ports), ""
+        """`kept`: what it remembers, and maybe another does, too; `clock`: of those who ask."""
+        self.kept, self.url = kept, ""
         self._world, self._exporters, self._clock = world, exporters, clock
         self._behind: OrderedDict[Instant, Seconds] = OrderedDict()
         self._runner: web.AppRunner | None = None
