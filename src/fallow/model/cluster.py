@@ -52,11 +52,13 @@ class Ref(msgspec.Struct, frozen=True, gc=False):
 
 
 class ClaimedGpu(msgspec.Struct, frozen=True, gc=False):
-    """A device that a ResourceClaim was given. `memory`: what of it, in MiB, where it is given in parts; None = all."""
+    """A device that a ResourceClaim was given. `memory`: what of it, in MiB, where it is given in parts; None = all.
+    `profile`: of the MIG instance that it is."""
 
     pool: str
     name: str
     memory: int | None = None
+    profile: str = ""
 
 
 class PodId(NamedTuple):
