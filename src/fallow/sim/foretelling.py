@@ -28,7 +28,9 @@ class TooShort(Exception):
     """There is no hour to judge a guess by."""
 
 
-def rehearse(demands: Sequence[published.Demand], *, horizon: int, after_days: int) -> tuple[list[ForetoldDemand], ForetoldDemand]:
+def rehearse(
+    demands: Sequence[published.Demand], *, horizon: int, after_days: int
+) -> tuple[list[ForetoldDemand], ForetoldDemand]:
     """Of each, and of all. Raises TooShort."""
     begin, hours = _by_hour(demands)
     first = after_days * 24

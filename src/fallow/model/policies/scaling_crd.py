@@ -263,8 +263,9 @@ def parse(obj: Mapping[str, Any]) -> scaling.ScalingPolicy:
     tiers = tuple(map(CapacityType, dict.fromkeys(spec.tier_order)))
     return scaling.ScalingPolicy(
         name=written.name, uid=written.uid, generation=written.generation, created_at=sharing_crd.read_creation(obj),
-        enabled=spec.enabled, mode=scaling.ScalingMode(spec.mode), provider=scaling.MachineProvider(spec.provider or "custom"),
-        driver=scaling.NodeDriver(spec.driver), grow_above=float(spec.scale_up_threshold),
+        enabled=spec.enabled, mode=scaling.ScalingMode(spec.mode),
+        provider=scaling.MachineProvider(spec.provider or "custom"), driver=scaling.NodeDriver(spec.driver),
+        grow_above=float(spec.scale_up_threshold),
         shrink_below=float(spec.scale_down_threshold), grow_rest=float(spec.scale_up_cooldown_seconds),
         shrink_rest=float(spec.scale_down_cooldown_seconds), pending_patience=float(spec.pending_pod_timeout_seconds),
         queue_length=spec.queue_length_threshold, queue_wait=float(spec.queue_wait_seconds), least=spec.min_nodes,
