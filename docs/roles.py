@@ -143,6 +143,8 @@ def enforcing(about: str) -> str:
     hooks = ["validatingwebhookconfigurations", "mutatingwebhookconfigurations"]
     rules = [
         _rule("", ["pods"], PATCH, why="Gates go when a budget has room again, or is lifted."),
+        _rule("resource.k8s.io", ["resourceclaimtemplates", "deviceclasses"], READ[:1],
+              why="How many GPUs does a pod that waits ask for by claims?"),
         _rule("admissionregistration.k8s.io", hooks, ["get", "patch"], only=[names.WEBHOOK], why="Their caBundle."),
     ]
     papers = [

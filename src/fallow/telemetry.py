@@ -149,6 +149,17 @@ METRICS: tuple[Metric, ...] = (
     _gauge("gpu_autoscaler_shared_pods", "Running pods that were given a part of a GPU, by strategy.", ("strategy",)),
     _counter("gpu_autoscaler_sharing_reverts_total", "Owners that got whole GPUs back because sharing hurt them.",
              ("strategy", "reason")),
+    _gauge("gpu_autoscaler_packing_bound_ratio", "Of all GPUs, what no packer could exceed with these pods; NaN while "
+           "that is not known.", is_late=True),
+    # The same by the kind of work, as the seed names them.
+    _gauge("gpu_utilization_by_workload_type", "Percent of a GPU that processes of this kind of work use; only where "
+           "an exporter tells processes apart.", ("node", "gpu_id", "workload_type")),
+    _gauge("gpu_memory_fragmentation_score", "Of what is free of a GPU, what is too small for the pods that usually "
+           "come; 0 to 1.", ("node", "gpu_id")),
+    _gauge("gpu_job_queue_length", "GPU pods that wait for a node, by kind of work and PriorityClass.",
+           ("workload_type", "priority")),
+    _gauge("cost_per_gpu_hour_by_workload", "What an hour of a GPU costs on average, by kind of work and machine, in "
+           "the ledger's currency.", ("workload_type", "instance_type")),
     # What GPUs cost, by the ledger. Whoever scrapes all replicas takes the leader's: `max`.
     *_money("gpu_autoscaler_total_cost", "What all GPUs have cost since the ledger began; it never falls."),
     *_money("gpu_autoscaler_hourly_cost_rate", "What all GPUs cost an hour now."),

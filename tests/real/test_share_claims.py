@@ -25,6 +25,7 @@ from fallow.stories.turn import Turn
 from fallow.wiring import sharing as wiring
 from tests import ROOT
 from tests.real import cluster as clusters
+from tests.real import test_node_stories, world
 from tests.real.test_sharing_webhook import NEEDS_8, asked, counted, create, make_policy
 from tests.real.test_webhook import Gate, pod
 
@@ -63,6 +64,27 @@ def gpu_device(number: int, shares: int | None = None) -> Object:
     }
 
 
+async def publish(cluster: clusters.Cluster, node: str, *devices: Object, classes: bool = True) -> None:
+    """A node, and what NVIDIA's driver and its chart make beside it."""
+    await cluster.gpu_node(node, gpus=0, labels={"pool": cluster.namespace})
+
+    async def is_open() -> bool:
+        return not (await cluster.get("v1", "Node", node))["spec"].get("taints")
+
+    await cluster.wait_until(is_open)
+    await cluster.apply({
+        "apiVersion": GROUP, "kind": "ResourceSlice", "metadata": {"name": f"{node}-{names.DRA_DRIVER}"},
+        "spec": {"driver": names.DRA_DRIVER, "nodeName": node, "devices": list(devices),
+                 "pool": {"name": node, "generation": 1, "resourceSliceCount": 1}},
+    })
+    for name, kind in ((names.DRA_GPU_CLASS, "gpu"), (names.DRA_MIG_CLASS, "mig")) if classes else ():
+        chosen = f"device.driver == '{names.DRA_DRIVER}' && device.attributes['{names.DRA_DRIVER}'].type == '{kind}'"
+        await cluster.apply({
+            "apiVersion": GROUP, "kind": "DeviceClass", "metadata": {"name": name},
+            "spec": {"selectors": [{"cel": {"expression": chosen}}]},
+        })
+
+
 class Yard:
     """A node whose GPUs are given by claims, and the daemon's story as a process that has just begun."""
 
@@ -70,25 +92,7 @@ class Yard:
         self.gate, self.cluster, self.api, self.now = gate, gate.cluster, api, time.time()
 
     async def open(self, *devices: Object, classes: bool = True) -> None:
-        node = f"dra-{self.cluster.namespace}"
-        await self.cluster.gpu_node(node, gpus=0, labels={"pool": self.cluster.namespace})
-
-        async def is_open() -> bool:
-            return not (await self.cluster.get("v1", "Node", node))["spec"].get("taints")
-
-        await self.cluster.wait_until(is_open)
-        await self.cluster.apply({
-            "apiVersion": GROUP, "kind": "ResourceSlice", "metadata": {"name": f"{node}-{names.DRA_DRIVER}"},
-            "spec": {"driver": names.DRA_DRIVER, "nodeName": node, "devices": list(devices),
-                     "pool": {"name": node, "generation": 1, "resourceSliceCount": 1}},
-        })
-        for name, kind in ((names.DRA_GPU_CLASS, "gpu"), (names.DRA_MIG_CLASS, "mig")) if classes else ():
-            chosen = f"device.driver == '{names.DRA_DRIVER}' && " \
-                     f"device.attributes['{names.DRA_DRIVER}'].type == '{kind}'"
-            await self.cluster.apply({
-                "apiVersion": GROUP, "kind": "DeviceClass", "metadata": {"name": name},
-                "spec": {"selectors": [{"cel": {"expression": chosen}}]},
-            })
+        await publish(self.cluster, f"dra-{self.cluster.namespace}", *devices, classes=classes)
 
     async def tick(self, *, writes: int = 1000) -> ClaimsCycle:
         """One look of a new process, which is killed after so many writes."""
@@ -310,3 +314,45 @@ async def test_a_policy_that_comes_back_keeps_its_templates(yard: Yard) -> None:
     assert after["metadata"]["uid"] == before["metadata"]["uid"]
     assert names.LEAVING_SINCE not in after["metadata"].get("annotations", {})
     await yard.share(place, "llm", annotations=NEEDS_8)
+
+
+# ---- the daemon as it is shipped -------------------------------------------------------------------------------------
+
+
+@pytest.mark.accepts("packing", 13)
+async def test_the_daemon_keeps_templates_within_its_roles_and_bounds_and_tells_how_the_policy_stands(
+    start_control_plane: Any, tmp_path: pathlib.Path
+) -> None:
+    """Without leave to act it only tells; killed -9 and begun anew it goes on; no node is changed."""
+    house = test_node_stories.House(await start_control_plane(world.PLAIN), tmp_path)
+    cluster = house.cluster
+    try:
+        await house.install()
+        await publish(cluster, "dra-1", mig_device(0))
+        node = await cluster.get("v1", "Node", "dra-1")
+        policy = await cluster.create({
+            "apiVersion": test_node_stories.VERSION, "kind": "GPUSharingPolicy", "metadata": {"name": "small"},
+            "spec": {"strategy": "mig", "mode": "enforce"},
+        })
+
+        async def stands() -> bool:
+            told = (await cluster.refresh(policy)).get("status", {}).get("conditions", ())
+            return any((each["type"], each["status"]) == ("Ready", "True") for each in told)
+
+        async def is_kept() -> bool:
+            path = f"/apis/{GROUP}/resourceclaimtemplates"
+            every = {each["metadata"]["namespace"] for each in (await cluster.request("GET", path))["items"]}
+            assert not every & {"kube-system", "gpu-operator", test_node_stories.SYSTEM}
+            return cluster.namespace in every
+
+        first = await house.start("-r", "scale-down", "--require-policy", "true", "--sharing-backend", "dra")
+        await first.until(stands, timeout=60)
+        assert not await is_kept()
+        await first.kill()
+        second = await house.start(*test_node_stories.ACTING, "--sharing-backend", "dra")
+        await second.until(is_kept, timeout=60)
+        await second.kill()
+        after = await cluster.get("v1", "Node", "dra-1")
+        assert (after["spec"], after["metadata"]["labels"]) == (node["spec"], node["metadata"]["labels"])
+    finally:
+        await house.close()

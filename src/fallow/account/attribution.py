@@ -236,8 +236,8 @@ class GpuAttribution:
 
     def _see_departures(self, look: BookLook, before: Second, now: Second) -> list[tuple[cluster.Pod, Second]]:
         """Ends those that hold. Out: those that came and went since the last look, with their ends."""
-        told, self._left, passed = (*self._left, *look.departures), [], []
-        for one in sorted(told, key=lambda each: each.pod.bound_at or 0.0):
+        gone, self._left, passed = (*self._left, *look.departures), [], []
+        for one in sorted(gone, key=lambda each: each.pod.bound_at or 0.0):
             end = one.ended_at if one.ended_at is not None else one.gone_at
             at = before if end is None else min(now, math.floor(end))
             if self._is_ahead(one.pod, end, now):

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fallow import names, telemetry
-from fallow.account import acks, gauges, hours, saved
+from fallow.account import acks, gauges, hours, saved, work_gauges
 from fallow.model import cluster, decision, units
 from fallow.model.decision import Outcome, Reason, Status, Verdict
 from fallow.model.history import AuditEntry, Happened
@@ -33,7 +33,7 @@ class Books:
         self._hours = hours.Hours(metrics)
         self._acks = acks.Acks(metrics)
         self._saved = saved.Saved(metrics, mode=self._mode)
-        self._gauges = gauges.Gauges(metrics)
+        self._gauges, self._work = gauges.Gauges(metrics), work_gauges.WorkGauges(metrics)
 
     def enter(self, cycle: decision.Cycle, now: Instant) -> None:
         self._metrics.observe("fallow_idle_cycle_duration_seconds", cycle.took)
@@ -43,6 +43,7 @@ class Books:
             self._hours.forget()
             self._acks.forget()
             self._saved.forget()
+            self._work.forget()
         else:
             self._metrics.add("gpu_pruner_query_successes_total")
             self._metrics.set("fallow_idle_last_success_timestamp_seconds", now)
@@ -69,6 +70,7 @@ class Books:
         self._metrics.replace("fallow_idle_gpus", plan.totals.gpus_by_model)
         self._metrics.set("fallow_idle_pressure_gpus", plan.totals.waiting_gpus)
         self._gauges.enter(seen)
+        self._work.enter(seen)
 
     def _enter_plan(self, plan: decision.Plan, seen: cluster.Snapshot) -> None:
         totals, metrics = plan.totals, self._metrics

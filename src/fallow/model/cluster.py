@@ -52,11 +52,13 @@ class Ref(msgspec.Struct, frozen=True, gc=False):
 
 
 class ClaimedGpu(msgspec.Struct, frozen=True, gc=False):
-    """A device that a ResourceClaim was given. `memory`: what of it, in MiB, where it is given in parts; None = all."""
+    """A device that a ResourceClaim was given. `memory`: what of it, in MiB, where it is given in parts; None = all.
+    `profile`: of the MIG instance that it is."""
 
     pool: str
     name: str
     memory: int | None = None
+    profile: str = ""
 
 
 class PodId(NamedTuple):
@@ -96,6 +98,7 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     ended_at: Instant | None = None  # when its last container ended for good; None = it runs, or nobody knows
     part: Mapping[str, int] = {}  # of each GPU, as HAMi reads it: resource -> MiB or percent; {} = all of it
     devices: tuple[ClaimedGpu, ...] = ()  # that its claims were given, as far as those are seen
+    priority_class: str = ""  # by name, of a pod that waits
 
     @property
     def id(self) -> PodId:

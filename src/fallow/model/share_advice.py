@@ -26,7 +26,9 @@ class ShareUse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ShareFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """`each`: whole GPUs of each of its pods; 0: it holds parts already. `per_hour`: what all of it costs."""
+    """`each`: whole GPUs of each of its pods; 0: it holds parts already. `per_hour`: what all of it costs.
+    `most_clients`, `most_replicas`: with how many its people would share a GPU by MPS or in turns, themselves among
+    them; None: they do not say."""
 
     work: WorkClass
     gpus: float
@@ -34,6 +36,8 @@ class ShareFacts(msgspec.Struct, frozen=True, kw_only=True):
     use: ShareUse
     model: Model | None = None
     per_hour: float | None = None
+    most_clients: int | None = None
+    most_replicas: int | None = None
 
 
 class AdviceKind(StrEnum):

@@ -184,8 +184,10 @@ def _hami_devices(pod: cluster.Pod) -> tuple[str, ...]:
 
 
 def _claimed_part(device: cluster.ClaimedGpu, node: cluster.Node | None) -> PhysicalUnit:
-    each = memory_of(node)
+    each, product = memory_of(node), (node.gpu_product if node else None) or ""
     weight = min(_ONE, Fraction(device.memory, each)) if device.memory and each else _ONE
+    if device.profile and not device.memory:
+        weight = find_unit(names.MIG_PREFIX + device.profile, product, 1).weight
     return _unit(names.DRA_DRIVER, weight, sharing=Sharing.dra, group=f"{device.pool}/{device.name}")
 
 

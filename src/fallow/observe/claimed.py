@@ -1,10 +1,10 @@
-"""Does a pod that is not there yet ask for GPUs by ResourceClaims?
+"""Does a pod that is not there yet ask for GPUs by ResourceClaims, and for how many?
 
-In: the claims that its spec names, by name or by template. Out: whether one of their requests is for a class of GPUs;
-not seen, where one that might be cannot be read; absent, where one of what they name is not there: no pod can run
-with that, and whoever makes it afterwards chooses what it is. A class is one of GPUs where NVIDIA's driver made it,
-or where what it selects by names that driver. Read from the API server each time: such pods are few, and only those
-that a spent budget means are asked about.
+In: the claims that its spec names, by name or by template. Out: whether one of their requests is for a class of GPUs,
+or how many GPUs all of them ask for; not seen, where one that might be cannot be read; absent, where one of what they
+name is not there: no pod can run with that, and whoever makes it afterwards chooses what it is. A class is one of GPUs
+where NVIDIA's driver made it, or where what it selects by names that driver. Read from the API server each time: such
+pods are few, and only those that a spent budget means are asked about.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -45,6 +45,30 @@ class ClaimReader:
                 found = Unseen(f"its claims: {problem}")
         return found
 
+    async def count_gpus(self, namespace: str, claims: Sequence[ClaimWanted]) -> Input[int]:
+        """Of alternatives the most. Who asks for all of a node asks for nobody knows how many."""
+        total = 0
+        for claim in claims:
+            try:
+                for request in (await self._read_devices(namespace, claim)).get("requests") or ():
+                    counts = [await self._count(one) for one in _list_wanted(request)]
+                    if None in counts:
+                        return Unseen("a claim asks for all GPUs of a node")
+                    total += max(filter(None, counts), default=0)
+            except errors.NotFound:
+                return ABSENT
+            except errors.ClientError as problem:
+                return Unseen(f"its claims: {problem}")
+        return Known(total)
+
+    async def _count(self, wanted: Mapping[str, Any]) -> int | None:
+        name = wanted.get("deviceClassName")
+        if not name or wanted.get("adminAccess"):
+            return 0
+        if not _is_of_gpus(name) and not _selects_gpus(await self._read("DeviceClass", None, name)):
+            return 0
+        return None if wanted.get("allocationMode") == "All" else int(wanted.get("count") or 1)
+
     async def _asks(self, namespace: str, claim: ClaimWanted) -> bool:
         for name in sorted(set(_find_classes(await self._read_devices(namespace, claim)))):
             if _is_of_gpus(name) or _selects_gpus(await self._read("DeviceClass", None, name)):
@@ -70,10 +94,13 @@ class ClaimReader:
 
 
 def _find_classes(devices: Mapping[str, Any]) -> Iterator[str]:
-    """As v1 has them (`exactly`, `firstAvailable`), and as v1beta1 had."""
     for request in devices.get("requests") or ():
-        wanted: Iterable[Any] = (request, request.get("exactly") or {}, *(request.get("firstAvailable") or ()))
-        yield from (one["deviceClassName"] for one in wanted if one.get("deviceClassName"))
+        yield from (one["deviceClassName"] for one in _list_wanted(request) if one.get("deviceClassName"))
+
+
+def _list_wanted(request: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
+    """As v1 has them (`exactly`, `firstAvailable`), and as v1beta1 had."""
+    return (request, request.get("exactly") or {}, *(request.get("firstAvailable") or ()))
 
 
 def _is_of_gpus(name: str) -> bool:

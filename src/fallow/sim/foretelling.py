@@ -15,7 +15,7 @@ _MINUTES = 60
 _MONDAY = 4 * 24  # 1970 began on a Thursday: hours until the first Monday
 
 
-class Foretold(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class ForetoldDemand(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Sum of misses by sum of what was; `chosen`: by the model that would have been believed each time."""
 
     name: str
@@ -28,7 +28,9 @@ class TooShort(Exception):
     """There is no hour to judge a guess by."""
 
 
-def rehearse(demands: Sequence[published.Demand], *, horizon: int, after_days: int) -> tuple[list[Foretold], Foretold]:
+def rehearse(
+    demands: Sequence[published.Demand], *, horizon: int, after_days: int
+) -> tuple[list[ForetoldDemand], ForetoldDemand]:
     """Of each, and of all. Raises TooShort."""
     begin, hours = _by_hour(demands)
     first = after_days * 24
@@ -46,10 +48,10 @@ def rehearse(demands: Sequence[published.Demand], *, horizon: int, after_days: i
     return lines, _tell("all", total, scaling.rehearse(hours, slots, horizon, first=first))
 
 
-def _tell(name: str, gpus: int, found: tuple[scaling.Floats, float]) -> Foretold:
+def _tell(name: str, gpus: int, found: tuple[scaling.Floats, float]) -> ForetoldDemand:
     errors, chosen = found
     by_name = {guesser.value: float(error) for guesser, error in zip(scaling.Guesser, errors, strict=True)}
-    return Foretold(name=name, gpus=gpus, errors=by_name, chosen=chosen)
+    return ForetoldDemand(name=name, gpus=gpus, errors=by_name, chosen=chosen)
 
 
 def _by_hour(demands: Sequence[published.Demand]) -> tuple[int, scaling.Floats]:

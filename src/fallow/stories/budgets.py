@@ -69,6 +69,7 @@ class BudgetHands(msgspec.Struct, frozen=True, kw_only=True):
     announcer: events.Announcer
     certificate: certificates.CertificateKeeper | None  # of the webhook; None: that is somebody else's
     is_gpu: Callable[[str], bool]
+    count_claimed: holding.CountClaimed
 
 
 class BudgetCycle(msgspec.Struct, frozen=True, kw_only=True):
@@ -234,7 +235,7 @@ class BudgetsStory:
         if not throttles and not self._gated:
             return
         try:
-            waiting = await holding.find(self._hands.api, self._hands.is_gpu)
+            waiting = await holding.find(self._hands.api, self._hands.is_gpu, self._hands.count_claimed)
             gated = frozenset(pod.ref.uid for pod in waiting)
             uses = {state.budget.name: self._find_use(state.budget, gated) for state in made.states}
             released = gates.release(waiting, throttles, uses)

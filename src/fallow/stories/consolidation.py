@@ -10,6 +10,7 @@ what is killed between two turns goes on, or is given back, in the next. All nod
 minutes: nobody waits for the answer.
 """
 
+import asyncio
 import logging
 import math
 from collections.abc import Awaitable, Callable, Sequence
@@ -32,6 +33,8 @@ T = TypeVar("T")
 INTERVAL: Final[Seconds] = 30.0
 BUDGET: Final[Seconds] = 60.0
 PLANNED: Final[Seconds] = 5 * MINUTE  # between two looks at everything
+_FORGOTTEN: Final[Seconds] = 3 * PLANNED  # a figure as old tells nothing
+_MOST_SCORES: Final = 10_000  # GPUs of which one is told, the worst first
 
 
 class ConsolidationEyes(msgspec.Struct, frozen=True):
@@ -66,10 +69,12 @@ class ConsolidationStory:
         self, *, eyes: ConsolidationEyes, hands: Emptier, terms: ConsolidationTerms, metrics: telemetry.Telemetry
     ) -> None:
         self._eyes, self._hands, self._terms, self._metrics = eyes, hands, terms, metrics
-        self._last = ConsolidationCycle()
+        self._last, self._is_measured = ConsolidationCycle(), False
         self._said, self._complaint = "", Complaint("which nodes could be emptied is not known: %s")
 
     async def tick(self, turn: Turn) -> ConsolidationCycle:
+        if self._last.planned_at is not None and turn.now - self._last.planned_at > _FORGOTTEN:
+            self._forget_room()
         touched = await turn.in_time(self._eyes.nodes.find_touched())
         emptied = next((each for each in touched if each.is_emptying), None)
         if emptied is not None:
@@ -82,7 +87,7 @@ class ConsolidationStory:
         self._tell(found)
         with stumbling():
             room = packing.measure_room(seen, turn.now)
-        self._measure(room)
+        await self._measure(room, seen, turn)
         self._last = ConsolidationCycle(plan=found, room=room, planned_at=turn.now)
         return self._keep(done=done)
 
@@ -97,6 +102,7 @@ class ConsolidationStory:
 
     def fail(self, because: str, turn: Turn) -> ConsolidationCycle:
         self._complaint.note(because)
+        self._forget_room()
         return ConsolidationCycle(failure=because)
 
     def _is_due(self, now: Instant) -> bool:
@@ -150,13 +156,27 @@ class ConsolidationStory:
             if turn.may_act() and each.began_at is not None and each.began_at <= turn.now - HOUR:
                 await self._hands.forget(each.name)
 
-    def _measure(self, room: packing.ClusterRoom) -> None:
+    async def _measure(self, room: packing.ClusterRoom, seen: cluster.Capacity, turn: Turn) -> None:
+        bound = await asyncio.to_thread(packing.measure_bound, seen, turn.now)
+        self._metrics.set("gpu_autoscaler_packing_bound_ratio", math.nan if bound is None else bound)
+        worst = sorted(room.scores.items(), key=lambda one: (-one[1], one[0]))[:_MOST_SCORES]
+        self._metrics.replace("gpu_memory_fragmentation_score", {(node, str(gpu)): at for (node, gpu), at in worst})
         self._metrics.set("gpu_autoscaler_capacity_gpus", room.gpus)
         self._metrics.set("gpu_autoscaler_allocated_gpus", room.allocated_gpus)
         unknown = room.fragmented is None  # and no 0
         self._metrics.set("gpu_autoscaler_fragmentation_ratio", math.nan if unknown else room.fragmented or 0.0)
         causes = {(str(cause),): free for cause, free in room.free_by_cause.items()}
         self._metrics.replace("gpu_autoscaler_fragmented_gpus", causes)
+        self._is_measured = True
+
+    def _forget_room(self) -> None:
+        """Nobody looked for too long: what was free then tells nothing of now."""
+        if self._is_measured:
+            for name in ("capacity_gpus", "allocated_gpus", "fragmentation_ratio", "packing_bound_ratio"):
+                self._metrics.set(f"gpu_autoscaler_{name}", math.nan)
+            for name in ("gpu_autoscaler_fragmented_gpus", "gpu_memory_fragmentation_score"):
+                self._metrics.replace(name, {})
+        self._is_measured = False
 
     def _tell(self, found: packing.ConsolidationPlan) -> None:
         """A line when another node is chosen."""

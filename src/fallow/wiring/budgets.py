@@ -22,6 +22,7 @@ from fallow.model import cluster
 from fallow.model.policies.budget import CostAttribution, CostBudget, PodTraits
 from fallow.model.seen import Input, several
 from fallow.observe import budgets as watching
+from fallow.observe import claimed
 from fallow.observe.cluster import mirror
 from fallow.stories import budgets as told_budgets
 from fallow.wiring import reach
@@ -49,7 +50,7 @@ def make_story(
     made = _make_wires(api, namespace, poster, options)
     hands = told_budgets.BudgetHands(
         api=api, wires=made, sender=sending.AlertSender(made, head, metrics), statuses=statuses.StatusWriter(api),
-        announcer=announcer, is_gpu=seen.reader.is_gpu,
+        announcer=announcer, is_gpu=seen.reader.is_gpu, count_claimed=claimed.ClaimReader(api).count_gpus,
         certificate=certificates.CertificateKeeper(api, namespace) if allowed and terms.makes_certificate else None,
     )
     sights = told_budgets.BudgetSights(

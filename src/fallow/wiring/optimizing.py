@@ -101,11 +101,19 @@ def _advise(
         work=_classify(finding.workload, pods, running), gpus=sum(each.gpus for each in finding.holdings),
         each=_count_each(pods), use=sharing.join_uses(uses),
         model=gpus.find(models.pop()) if len(models) == 1 else None, per_hour=bill.per_hour,
+        most_clients=_read_most(pods, names.MPS_CLIENTS), most_replicas=_read_most(pods, names.TIMESLICE_REPLICAS),
     )
     return AdvisedWorkload(
         ref=finding.workload.ref, facts=facts, advice=sharing.advise(facts), currency=bill.currency,
         wasted_gpu_hours=sharing.waste_hours(facts, lookback),
     )
+
+
+def _read_most(pods: Sequence[cluster.Pod], key: str) -> int | None:
+    """The least that any of its pods says; what is no number from 1 to 999 says nothing."""
+    said = (classes.read_key(pod.annotations, key)[0] or "" for pod in pods)
+    known = [int(text) for text in said if text.isdecimal() and len(text) <= 3 and int(text)]
+    return min(known, default=None)
 
 
 def _count_each(pods: Sequence[cluster.Pod]) -> int:

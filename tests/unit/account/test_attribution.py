@@ -79,14 +79,17 @@ def test_parts_by_kai_are_on_one_gpu_by_their_group_and_its_reservations_are_loo
 
 def test_devices_by_claims_hold_what_of_their_memory_was_given_else_all_of_it():
     scene = Scene()
-    scene.node("n", 0, offers={"cpu": 0}, labels={"nvidia.com/gpu.count": "2", "nvidia.com/gpu.memory": "40960"})
-    given = {"part": cluster.ClaimedGpu("n", "gpu-0", 10240), "whole": cluster.ClaimedGpu("n", "gpu-1")}
+    scene.node("n", 0, offers={"cpu": 0}, labels={"nvidia.com/gpu.count": "3", "nvidia.com/gpu.memory": "40960"})
+    given = {
+        "part": cluster.ClaimedGpu("n", "gpu-0", 10240), "whole": cluster.ClaimedGpu("n", "gpu-1"),
+        "instance": cluster.ClaimedGpu("n", "gpu-2", profile="2g.10gb"),
+    }
     for name, device in given.items():
         scene.world.pod(name, node="n", bound_at=float(DAY0), resources={}, claims=("c",), claimed=1, devices=(device,))
     scene.look(DAY0)
-    assert held(scene) == {"part": (0.25, "dra"), "whole": (1.0, "dra")}
+    assert held(scene) == {"part": (0.25, "dra"), "whole": (1.0, "dra"), "instance": (0.285714, "dra")}
     scene.look(DAY0 + 60)
-    assert scene.paper.hours() * HOUR == 120
+    assert scene.paper.hours() * HOUR == 180
 
 
 def test_parts_that_come_to_more_than_their_gpu_are_scaled_down_alike():

@@ -26,6 +26,18 @@ def devices(name: str) -> dict[str, Any]:
 
 OBJECTS = {
     f"{UNDER}/namespaces/ml/resourceclaims/gpu": devices("gpu.nvidia.com"),
+    **{f"{UNDER}/namespaces/ml/resourceclaims/{name}": {"spec": {"devices": {"requests": [one]}}} for name, one in {
+        "four": {"name": "a", "exactly": {"deviceClassName": "gpu.nvidia.com", "count": 4}},
+        "either": {"name": "a", "firstAvailable": [
+            {"name": "x", "deviceClassName": "mig.nvidia.com"},
+            {"name": "y", "deviceClassName": "gpu.nvidia.com", "count": 2},
+        ]},
+        "all": {"name": "a", "exactly": {"deviceClassName": "gpu.nvidia.com", "allocationMode": "All"}},
+        "looks": {"name": "a", "exactly": {"deviceClassName": "gpu.nvidia.com", "adminAccess": True}},
+    }.items()},
+    f"{UNDER}/namespaces/ml/resourceclaimtemplates/four": {"spec": {"spec": {"devices": {"requests": [
+        {"name": "a", "exactly": {"deviceClassName": "gpu.nvidia.com", "count": 4}},
+    ]}}}},
     f"{UNDER}/namespaces/ml/resourceclaims/nic": devices("nic"), f"{UNDER}/deviceclasses/nic": {"spec": {}},
 }
 
@@ -53,3 +65,20 @@ async def test_one_claim_that_cannot_be_read_hides_no_other(claims: tuple[str, .
         wanted = [ClaimWanted(resource_claim_name=each) for each in claims]
         found: Input[bool] = await claimed.ClaimReader(api).ask_for_gpus("ml", wanted)
     assert isinstance(found, Unseen) if asks is Unseen else found == asks
+
+
+@pytest.mark.parametrize(("claims", "count"), [
+    (("gpu",), Known(1)), (("four", "nic"), Known(4)), (("four", "four"), Known(8)), (("either",), Known(2)),
+    (("looks",), Known(0)), ((), Known(0)), (("all",), Unseen), (("gpu", "gone"), ABSENT), (("gpu", "secret"), Unseen),
+])
+async def test_gpus_are_counted_as_all_claims_ask_for_them(claims: tuple[str, ...], count: Any) -> None:
+    async with loopback.serve(answer) as server, kube.Api(config.Access(server=server.url, context="test")) as api:
+        wanted = [ClaimWanted(resource_claim_name=each) for each in claims]
+        found: Input[int] = await claimed.ClaimReader(api).count_gpus("ml", wanted)
+    assert isinstance(found, Unseen) if count is Unseen else found == count
+
+
+async def test_a_template_counts_as_what_is_made_of_it() -> None:
+    async with loopback.serve(answer) as server, kube.Api(config.Access(server=server.url, context="test")) as api:
+        wanted = [ClaimWanted(resource_claim_template_name="four")]
+        assert await claimed.ClaimReader(api).count_gpus("ml", wanted) == Known(4)

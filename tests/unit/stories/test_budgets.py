@@ -32,6 +32,7 @@ from fallow.model import budgets, cluster, cost, units
 from fallow.model.policies import attribution_crd, budget_crd
 from fallow.model.seen import ABSENT, Known, Register, Unseen
 from fallow.observe import budgets as watching
+from fallow.observe import claimed
 from fallow.sim.servers import store as stores
 from fallow.sim.servers.kubernetes import server as servers
 from fallow.stories import budgets as told
@@ -124,7 +125,8 @@ class Office:
         hands = told.BudgetHands(
             api=self.api, wires=self.wires, statuses=statuses.StatusWriter(self.api), certificate=None,
             sender=sending.AlertSender(self.wires, facts.Letterhead("prod", "https://fallow.example"), self.metrics),
-            is_gpu=lambda name: name == names.GPU, announcer=events.Announcer(self.api, reporting_instance="pod-0"),
+            is_gpu=lambda name: name == names.GPU, count_claimed=claimed.ClaimReader(self.api).count_gpus,
+            announcer=events.Announcer(self.api, reporting_instance="pod-0"),
         )
         self.story = told.BudgetsStory(
             sights=sights, books=self.ledger.books(lambda: self.now), hands=hands, terms=self.terms,
@@ -373,6 +375,26 @@ async def test_who_asks_for_a_gpu_in_another_way_goes_past_no_cap(tmp_path: Path
         gated(office, "first", DAY0 + 10, **asks)
         await office.tick()
         assert gates_of(office, "first") == ["other.example/gate", names.BUDGET_GATE]
+
+
+@pytest.mark.parametrize(("count", "goes_on"), [(2, True), (3, False), (None, False)], ids=["fits", "more", "gone"])
+async def test_a_pod_that_waits_counts_as_what_its_template_of_claims_asks_for(
+    tmp_path: Path, count: int | None, goes_on: bool
+) -> None:
+    async with town(tmp_path) as place:
+        office = place.office
+        office.put(enforcement={"mode": "throttle", "gracePeriod": "0s", "throttleConfig": {"maxGPUs": 2}})
+        await office.tick(1200.0, at=DAY0 + DAY)
+        if count is not None:
+            asks = [{"name": "gpu", "exactly": {"deviceClassName": names.DRA_GPU_CLASS, "count": count}}]
+            office.store.create({
+                "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate",
+                "metadata": {"name": "gpus", "namespace": "default"}, "spec": {"spec": {"devices": {"requests": asks}}},
+            })
+        claims = [{"name": "gpu", "resourceClaimTemplateName": "gpus"}]
+        gated(office, "first", DAY0 + 10, containers=[{"name": "main", "image": "x"}], resourceClaims=claims)
+        await office.tick()
+        assert (names.BUDGET_GATE not in gates_of(office, "first")) is goes_on
 
 
 def gated(office: Office, name: str, created: float, **more: Any) -> None:

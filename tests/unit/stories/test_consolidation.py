@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from typing import cast
 
 import pytest
 from aiohttp import web
+from tests import builders
 from tests.unit.clients import loopback
 
 from fallow import names, telemetry
@@ -16,6 +18,7 @@ from fallow.clients.kubernetes import api as kube
 from fallow.clients.kubernetes import config
 from fallow.decide import packing
 from fallow.model import cluster, emptying
+from fallow.model.capacity import Machine, Needs
 from fallow.observe.cluster import emptied
 from fallow.stories import consolidation
 from fallow.stories.turn import Turn
@@ -70,3 +73,63 @@ async def test_whoever_begins_blind_moves_nobody_and_gives_back_all_the_same(hel
                 await story.tick(turn)
         written = {each.path for each in server.asked if each.method != "GET" and "events" not in each.path}
         assert written == changed
+
+
+class Quarry:
+    """Two nodes with GPUs, one of them half in use by shares; or nobody answers."""
+
+    def __init__(self) -> None:
+        self.is_away = False
+        self.metrics = telemetry.Telemetry()
+        self.story = consolidation.ConsolidationStory(
+            eyes=consolidation.ConsolidationEyes(cast(emptied.NodeEyes, self), self.look_around, self.why_kept),
+            hands=cast(acting.Emptier, None), metrics=self.metrics,
+            terms=consolidation.ConsolidationTerms(held=lambda _: "it only looks"),
+        )
+
+    async def find_touched(self) -> list[emptied.TouchedNode]:
+        return []
+
+    async def why_kept(self) -> packing.WhyKept:
+        return lambda _: ""
+
+    async def look_around(self) -> cluster.Capacity:
+        if self.is_away:
+            raise errors.Unreachable("away")
+        machines = tuple(
+            Machine(name=name, product="NVIDIA-A100-SXM4-80GB", cpu=64_000, memory=500_000, gpus=2, pods=100)
+            for name in ("a", "b")
+        )
+        needs = Needs(cpu=1000, memory=1000, gpus=1)
+        world = builders.World()
+        world.pod("holds", node="a", needs=needs)
+        return cluster.Capacity(machines, tuple(world.pods), "c-1", 0)
+
+    async def tick(self, at: float) -> None:
+        turn = Turn(clock=lambda: at, monotonic=lambda: 0.0, budget=60, stopping=asyncio.Event(), leads=lambda: True)
+        try:
+            await self.story.tick(turn)
+        except errors.ClientError as problem:
+            self.story.fail(str(problem), turn)
+
+    def read(self, begin: str) -> list[str]:
+        return [line for line in self.metrics.text().decode().splitlines() if line.startswith(begin)]
+
+
+async def test_what_is_free_is_told_as_long_as_somebody_looks_and_no_old_figure_stays() -> None:
+    quarry = Quarry()
+    await quarry.tick(NOW)
+    assert quarry.read("gpu_autoscaler_capacity_gpus ") == ["gpu_autoscaler_capacity_gpus 4.0"]
+    assert quarry.read("gpu_autoscaler_allocated_gpus ") == ["gpu_autoscaler_allocated_gpus 1.0"]
+    assert quarry.read("gpu_autoscaler_packing_bound_ratio ") == ["gpu_autoscaler_packing_bound_ratio 0.25"]
+    assert quarry.read("gpu_memory_fragmentation_score{") == [
+        f'gpu_memory_fragmentation_score{{gpu_id="{gpu}",node="{node}"}} 0.0' for node in "ab" for gpu in (0, 1)
+    ]
+    quarry.is_away = True
+    await quarry.tick(NOW + consolidation.PLANNED)
+    for name in ("capacity_gpus", "allocated_gpus", "fragmentation_ratio", "packing_bound_ratio"):
+        assert quarry.read(f"gpu_autoscaler_{name} ") == [f"gpu_autoscaler_{name} NaN"]
+    assert not quarry.read("gpu_memory_fragmentation_score{")
+    quarry.is_away = False
+    await quarry.tick(NOW + 2 * consolidation.PLANNED)
+    assert quarry.read("gpu_autoscaler_capacity_gpus ") == ["gpu_autoscaler_capacity_gpus 4.0"]

@@ -5,9 +5,9 @@ Invariant: the patch tests the pod's uid and where the gate stands, so that no o
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -16,8 +16,12 @@ from fallow.clients import errors
 from fallow.clients.kubernetes import api as kubernetes
 from fallow.model import cluster
 from fallow.model.budgets import GatedPod
+from fallow.model.policies.budget import ClaimWanted
+from fallow.model.seen import Input, Known
 
 log = logging.getLogger("fallow")
+
+CountClaimed: TypeAlias = Callable[[str, Sequence[ClaimWanted]], Awaitable[Input[int]]]
 
 
 class GateMeta(msgspec.Struct, frozen=True, rename="camel"):
@@ -44,6 +48,7 @@ class GateSpec(msgspec.Struct, frozen=True, rename="camel"):
     containers: tuple[GateContainer, ...] = ()
     init_containers: tuple[GateContainer, ...] | None = None
     scheduling_gates: tuple[PodGate, ...] | None = None
+    resource_claims: tuple[ClaimWanted, ...] | None = None
 
 
 class GateItem(msgspec.Struct, frozen=True):
@@ -51,34 +56,40 @@ class GateItem(msgspec.Struct, frozen=True):
     spec: GateSpec = GateSpec()
 
 
-async def find(api: kubernetes.Api, is_gpu: Callable[[str], bool]) -> tuple[GatedPod, ...]:
-    """`is_gpu`: of the name of a resource."""
+async def find(
+    api: kubernetes.Api, is_gpu: Callable[[str], bool], count_claimed: CountClaimed | None = None
+) -> tuple[GatedPod, ...]:
+    """`is_gpu`: of the name of a resource. `count_claimed`: GPUs that the claims of a namespace's pod ask for; None: it
+    does not matter how many."""
     pages = api.list_pages(kubernetes.PODS, item=GateItem, field_selector="spec.nodeName=,status.phase=Pending")
-    return tuple([_read(item, is_gpu) async for page in pages for item in page.items if _is_gated(item)])
+    found = [item async for page in pages for item in page.items if _is_gated(item)]
+    return tuple([await _read(item, is_gpu, count_claimed) for item in found])
 
 
 def _is_gated(item: GateItem) -> bool:
     return any(gate.name == names.BUDGET_GATE for gate in item.spec.scheduling_gates or ())
 
 
-def _read(item: GateItem, is_gpu: Callable[[str], bool]) -> GatedPod:
-    meta = item.metadata
+async def _read(item: GateItem, is_gpu: Callable[[str], bool], count_claimed: CountClaimed | None) -> GatedPod:
+    meta, asked, claims = item.metadata, _count(item.spec, is_gpu), item.spec.resource_claims or ()
+    claimed = await count_claimed(meta.namespace, claims) if claims and count_claimed is not None else Known(0)
+    # At least one: a pod that asks for a part of one, by an annotation, would else go past every cap.
+    gpus = max(1, asked + claimed.value) if asked is not None and isinstance(claimed, Known) else None
     said = (meta.annotations or {}).get(names.GATED_BY, "")
     return GatedPod(
         ref=cluster.Ref("", "v1", "Pod", meta.namespace, meta.name, meta.uid),
-        created_at=meta.creation_timestamp.timestamp(), gpus=_count(item.spec, is_gpu),
+        created_at=meta.creation_timestamp.timestamp(), gpus=gpus,
         budgets=tuple(part for part in said.split(",") if part),
         gates=tuple(gate.name for gate in item.spec.scheduling_gates or ()),
     )
 
 
 def _count(spec: GateSpec, is_gpu: Callable[[str], bool]) -> int | None:
-    """At least one: a pod that asks for a part of one, by an annotation, would else go past every cap."""
     first, main = ([_list(each, is_gpu) for each in some or ()] for some in (spec.init_containers, spec.containers))
     if not all(text.isdecimal() for counts in (*first, *main) for text in counts):
         return None
     sums = [sum(map(int, counts)) for counts in first]  # those run one after the other
-    return max(1, sum(int(text) for counts in main for text in counts), *sums)
+    return max(sum(int(text) for counts in main for text in counts), *sums, 0)
 
 
 def _list(container: GateContainer, is_gpu: Callable[[str], bool]) -> list[str]:

@@ -27,17 +27,17 @@ from fallow.decide.packing.policies import POLICIES, prepare, rehearse, spell
 from fallow.decide.packing.prices import Prices, find_bound
 from fallow.decide.packing.prices import solve as solve_prices
 from fallow.decide.packing.room import GPU, Ints, Nodes, PackingNode, PackingPod, Placement, Room
-from fallow.decide.packing.standing import ClusterRoom, ClusterStanding, NodeRoom, measure_node, stand
+from fallow.decide.packing.standing import ClusterRoom, ClusterStanding, NodeRoom, measure_bound, measure_node, stand
 from fallow.decide.packing.standing import measure as measure_room
 from fallow.decide.packing.tracking import LiveRoom, NoOpinion, Offered, PackingGround, Ranking, draw_sample, lay_out
 
 __all__ = [
     "BUDGET", "CANDIDATES", "EVICT_TIMEOUT", "GPU", "POLICIES", "THRESHOLD", "Cause", "ClusterRoom", "ClusterStanding",
-    "ConsolidationPlan", "Curve", "IllegalLayout", "Ints", "LiveCluster", "LiveRoom", "Move", "MovePlan",
-    "NoOpinion", "NodeRoom", "Nodes", "Offered", "Packer", "PackingGround", "PackingNode", "PackingPod",
-    "PackingPolicy", "Placement", "Prices", "Ranking", "Refusal", "Rehearsal", "Room", "Running", "Unsolved", "WhyKept",
-    "add_up", "advance_emptying", "begin_emptying", "cut_at", "draw_sample", "find_bound", "find_kept", "find_near",
-    "judge_layout", "lay_out", "make_tables", "may_begin", "measure_node", "measure_room", "order_nodes", "place",
-    "plan_consolidation", "plan_moves", "prepare", "rehearse", "replay", "settle", "solve_prices", "spell", "stand",
-    "why_fixed",
+    "ConsolidationPlan", "Curve", "IllegalLayout", "Ints", "LiveCluster", "LiveRoom", "Move", "MovePlan", "NoOpinion",
+    "NodeRoom", "Nodes", "Offered", "Packer", "PackingGround", "PackingNode", "PackingPod", "PackingPolicy",
+    "Placement", "Prices", "Ranking", "Refusal", "Rehearsal", "Room", "Running", "Unsolved", "WhyKept", "add_up",
+    "advance_emptying", "begin_emptying", "cut_at", "draw_sample", "find_bound", "find_kept", "find_near",
+    "judge_layout", "lay_out", "make_tables", "may_begin", "measure_bound", "measure_node", "measure_room",
+    "order_nodes", "place", "plan_consolidation", "plan_moves", "prepare", "rehearse", "replay", "settle",
+    "solve_prices", "spell", "stand", "why_fixed",
 ]

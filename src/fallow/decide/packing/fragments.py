@@ -168,6 +168,23 @@ def make_fgd(nodes: Nodes, sample: Sequence[PackingPod], fallback: str = "") -> 
     return PackingPolicy("FGD", score, fallback=fallback)
 
 
+def score_gpus(room: Room, sample: Sequence[PackingPod]) -> dict[tuple[str, int], float]:
+    """By node and GPU: of what is free of it, what is too small for the pods that usually come, 0 to 1; 0 where nothing
+    is free. Pods that want no GPU do not count."""
+    popular = {each: count for each, count in find_popular(sample).items() if each.gpus}
+    total = sum(popular.values())
+    if not total:
+        return {}
+    lost = np.zeros(room.gpu.shape)
+    for each, count in popular.items():
+        lost += (room.gpu < (each.milli if each.gpus == 1 else GPU)) * (count / total)
+    scores = np.where(room.gpu > 0, lost, 0.0)
+    return {
+        (name, gpu): round(float(scores[row, gpu]), 4)
+        for row, name in enumerate(room.nodes.names) for gpu in range(int(room.nodes.gpus[row]))
+    }
+
+
 def split_by_cause(room: Room, sample: Sequence[PackingPod], row: int | None = None) -> dict[Cause, float]:
     """Free GPUs by what keeps the popular classes from using them; all causes together are all that is free. `row`: of
     one node alone."""

@@ -44,6 +44,7 @@ class ClusterRoom(msgspec.Struct, frozen=True, kw_only=True):
     fragmented: float | None
     free_by_cause: dict[fragments.Cause, float]
     stranded: dict[str, float] = {}
+    scores: dict[tuple[str, int], float] = {}  # by node and GPU: what of its free part is too small for what comes
 
 
 def measure(seen: cluster.Capacity, now: Instant) -> ClusterRoom:
@@ -54,12 +55,22 @@ def measure(seen: cluster.Capacity, now: Instant) -> ClusterRoom:
         gpus=room.nodes.capacity // GPU, allocated_gpus=room.allocated / GPU,
         fragmented=None if share is None else share / 100, free_by_cause=fragments.split_by_cause(room, found.sample),
         stranded={} if tables is None else _find_stranded(room, tables),
+        scores=fragments.score_gpus(room, found.sample),
     )
 
 
 def _find_stranded(room: Room, tables: fragments.Fragments) -> dict[str, float]:
     milli = (tables.measure(room) / tables.pods).tolist()
     return {name: free / GPU for name, free in zip(room.nodes.names, milli, strict=True) if free >= 1}
+
+
+def measure_bound(seen: cluster.Capacity, now: Instant) -> float | None:
+    """0 to 1 of all GPUs: what no packer could exceed with these pods; None: nobody knows. It takes its time."""
+    found = live.settle(seen, now)
+    try:
+        return prices.find_bound(found.room.nodes, [*(each.pod for each in found.running), *found.waiting]) / 100
+    except Unsolved:
+        return None
 
 
 class NodeRoom(msgspec.Struct, frozen=True, kw_only=True):

@@ -99,14 +99,15 @@ def _find_clients(facts: ShareFacts, use: ShareUse) -> Iterator[_Way]:
     memory, compute = _need(use)
     if use.total is None or memory > use.total:
         return
-    clients = advise_clients(compute, need=memory, gpu_memory=math.floor(use.total), most=_MOST_CLIENTS)
+    most = min(_MOST_CLIENTS, facts.most_clients or _MOST_CLIENTS)
+    clients = advise_clients(compute, need=memory, gpu_memory=math.floor(use.total), most=most)
     if clients > 1:
         yield AdviceKind.mps, 1 / clients, f"MPS, {clients} on a GPU"
 
 
 def _find_replicas(facts: ShareFacts, use: ShareUse) -> Iterator[_Way]:
     memory, compute = _need(use)
-    for count in _REPLICAS:
+    for count in (each for each in _REPLICAS if each <= (facts.most_replicas or each)):
         if use.total is not None and memory * count <= use.total and compute * count <= 1:
             yield AdviceKind.timeslicing, 1 / count, f"time-slicing, {count} on a GPU"
 

@@ -21,10 +21,10 @@ from fallow.stories.sharing import SharingCycle
 CAUSES: Final = {  # of the free GPUs, as docs/packing.md names them: for people
     "q1_lack_both": "the node has too few GPUs and too few cores for what usually comes",
     "q2_lack_gpu": "the node has too few GPUs free for it", "q3_satisfied": "usable: it fits here",
-    "q4_lack_cpu": "the node has too few cores left for it", "xl_satisfied": "usable: pods without GPUs fit beside it",
+    "q4_lack_cpu": "the node has too few cores left for it",
+    "xl_satisfied": "pods that need no GPU come: they fit, and leave it",
     "xr_lack_cpu": "not even pods without GPUs fit: no cores are left", "no_access": "it does not accept this model",
 }
-USABLE: Final = frozenset({"q3_satisfied", "xl_satisfied"})
 _MOST_STRANDED: Final = 8  # nodes that are named
 _WAY: Final = (
     RepartitionStep.Planned, RepartitionStep.Cordoning, RepartitionStep.Draining, RepartitionStep.Labelling,

@@ -95,7 +95,12 @@ def _option(flag: settings.Flag) -> click.Option:
 status = LookCommand(
     "status", callback=_status, context_settings=flags.CONTEXT, epilog=_BRAKES,
     params=[
-        *_shown_options(), _everywhere_option, show.output_option, watch.option, price_option, *_options(),
+        *_shown_options(), _everywhere_option,
+        click.Option(
+            ["--pods", "by_pod"], is_flag=True,
+            help="Instead: every GPU in a pod's hands, by Prometheus; gpu-autoscaler always shows this.",
+        ),
+        show.output_option, watch.option, price_option, *_options(),
     ],
     help="The cluster on one page: GPUs busy, idle and unknown, what idleness costs, what comes next. A running daemon "
     "is asked first; without one it is looked at anew.\n\n\b\n"

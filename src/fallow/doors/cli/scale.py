@@ -22,8 +22,8 @@ from fallow.sim.traces import published
 class ForetoldPage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     horizon_hours: int
     after_days: int
-    clusters: list[foretelling.Foretold]
-    all: foretelling.Foretold
+    clusters: list[foretelling.ForetoldDemand]
+    all: foretelling.ForetoldDemand
 
 
 def _backtest(trace: str, vc: str | None, horizon: int, after: int, output: str) -> None:
@@ -59,7 +59,7 @@ def _backtest(trace: str, vc: str | None, horizon: int, after: int, output: str)
         )
 
 
-def _row(one: foretelling.Foretold, models: Sequence[str]) -> list[str]:
+def _row(one: foretelling.ForetoldDemand, models: Sequence[str]) -> list[str]:
     return [one.name, str(one.gpus), *(f"{one.errors[name]:.3f}" for name in models), f"{one.chosen:.3f}"]
 
 

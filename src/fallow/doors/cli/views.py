@@ -23,7 +23,7 @@ from fallow.doors.answers import deeds, sharing
 from fallow.doors.answers import rows as telling
 from fallow.doors.answers import status as statuses
 from fallow.doors.answers import workloads as answers
-from fallow.doors.cli import asking, flags, interrupts, pages, show, subjects, watch, where
+from fallow.doors.cli import asking, flags, interrupts, pages, pod_status, show, subjects, watch, where
 from fallow.doors.cli import look as looks
 from fallow.doors.cli import verbs as acting
 from fallow.model import cluster, gpus, kinds, price_book, units
@@ -159,9 +159,14 @@ def _first_lines(source: str, rules: str) -> str:
 # ---- the verbs -------------------------------------------------------------------------------------------------------
 
 
-def status(output: str, watch_every: Seconds | None, everywhere: bool, price: tuple[str, ...], **given: Any) -> None:
+def status(
+    output: str, watch_every: Seconds | None, everywhere: bool, price: tuple[str, ...], by_pod: bool, **given: Any
+) -> None:
     read_scope(everywhere, given)
     prices_given, asked = read_prices(price), read_filter(given)
+    if by_pod or click.get_current_context().find_root().command.name == "gpu-autoscaler":
+        watch.present(lambda: pod_status.present(_without(given), asked.namespace, output), watch_every)
+        return
 
     def make() -> show.Shown:
         seen = see_status(given, asked, output, price, prices_given)

@@ -24,14 +24,14 @@ class ScalingMode(StrEnum):
     act = "act"
 
 
-class Provider(StrEnum):
+class MachineProvider(StrEnum):
     aws = "aws"
     gcp = "gcp"
     azure = "azure"
     custom = "custom"
 
 
-class Driver(StrEnum):
+class NodeDriver(StrEnum):
     auto = "auto"
     karpenter = "karpenter"
     cluster_autoscaler = "cluster-autoscaler"
@@ -117,8 +117,8 @@ class ScalingPolicy(msgspec.Struct, frozen=True, kw_only=True):
     created_at: Instant = 0.0
     enabled: bool = True
     mode: ScalingMode = ScalingMode.recommend
-    provider: Provider = Provider.custom
-    driver: Driver = Driver.auto
+    provider: MachineProvider = MachineProvider.custom
+    driver: NodeDriver = NodeDriver.auto
     grow_above: float = 0.8
     shrink_below: float = 0.2
     grow_rest: Seconds = 180.0

@@ -53,8 +53,8 @@ def _check_memory(text: str) -> None:
 
 
 ModeName = Annotated[str, one_of(*scaling.ScalingMode)]
-ProviderName = Annotated[str, one_of(*scaling.Provider)]
-DriverName = Annotated[str, one_of(*scaling.Driver)]
+ProviderName = Annotated[str, one_of(*scaling.MachineProvider)]
+DriverName = Annotated[str, one_of(*scaling.NodeDriver)]
 TierName = Annotated[str, one_of(*scaling.TIERS)]
 OrderName = Annotated[str, one_of(*scaling.ShrinkOrder)]
 StrategyName = Annotated[str, one_of("mig", "mps", "timeslicing", "exclusive")]
@@ -218,7 +218,7 @@ class StockOutStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
 class ScalingPolicyStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     observed_generation: Annotated[Count | None, "Generation of the spec that was read."] = None
-    driver: Annotated[Annotated[str, one_of(*scaling.Driver)] | None, "Who adds and removes machines."] = None
+    driver: Annotated[Annotated[str, one_of(*scaling.NodeDriver)] | None, "Who adds and removes machines."] = None
     current_nodes: Annotated[Count | None, "Nodes now."] = None
     desired_nodes: Annotated[Count | None, "Nodes that there should be."] = None
     spot_nodes: Annotated[Count | None, "Of these, spot."] = None
@@ -263,8 +263,9 @@ def parse(obj: Mapping[str, Any]) -> scaling.ScalingPolicy:
     tiers = tuple(map(CapacityType, dict.fromkeys(spec.tier_order)))
     return scaling.ScalingPolicy(
         name=written.name, uid=written.uid, generation=written.generation, created_at=sharing_crd.read_creation(obj),
-        enabled=spec.enabled, mode=scaling.ScalingMode(spec.mode), provider=scaling.Provider(spec.provider or "custom"),
-        driver=scaling.Driver(spec.driver), grow_above=float(spec.scale_up_threshold),
+        enabled=spec.enabled, mode=scaling.ScalingMode(spec.mode),
+        provider=scaling.MachineProvider(spec.provider or "custom"), driver=scaling.NodeDriver(spec.driver),
+        grow_above=float(spec.scale_up_threshold),
         shrink_below=float(spec.scale_down_threshold), grow_rest=float(spec.scale_up_cooldown_seconds),
         shrink_rest=float(spec.scale_down_cooldown_seconds), pending_patience=float(spec.pending_pod_timeout_seconds),
         queue_length=spec.queue_length_threshold, queue_wait=float(spec.queue_wait_seconds), least=spec.min_nodes,

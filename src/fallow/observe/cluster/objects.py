@@ -6,10 +6,11 @@ Invariant: nothing here keeps the bytes it was decoded from, and strings that re
 """
 
 import math
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -327,16 +328,22 @@ def see_claim(item: Item) -> Claim:
     return Claim(sys.intern(item.metadata.namespace), sys.intern(item.metadata.name), tuple(map(_see_device, held)))
 
 
+# Of `gpu-0-mig-1g10gb-19-4`: as NVIDIA's driver names an instance after its board, profile and place.
+_INSTANCE: Final = re.compile(r"([1-7])g(\d{1,3})gb")
+
+
 def _see_device(device: Mapping[str, Any]) -> cluster.ClaimedGpu:
     """Of a device that is given in parts (consumedCapacity), how much memory; a MIG device is a part of its board."""
     consumed = device.get("consumedCapacity") or {}
     said = next((text for name, text in consumed.items() if name.rpartition("/")[2] == "memory"), None)
-    board = str(device.get("device", "")).partition("-mig-")[0]
+    board, _, instance = str(device.get("device", "")).partition("-mig-")
+    cut = _INSTANCE.match(instance)
     try:
         memory = quantities.parse_mebi(str(said)) if said is not None else None
     except ValueError:
         memory = None
-    return cluster.ClaimedGpu(sys.intern(str(device.get("pool", ""))), sys.intern(board), memory)
+    profile = f"{cut[1]}g.{cut[2]}gb" if cut is not None else ""
+    return cluster.ClaimedGpu(sys.intern(str(device.get("pool", ""))), sys.intern(board), memory, profile)
 
 
 def see_policy(item: Item) -> idle.IdlePolicy:

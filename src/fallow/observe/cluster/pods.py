@@ -74,6 +74,7 @@ class PodSpec(msgspec.Struct, rename="camel", gc=False):
     node_selector: dict[str, str] | None = None
     affinity: msgspec.Raw = msgspec.Raw(b"null")
     resource_claims: list[_PodClaim] | None = None
+    priority_class_name: str = ""
 
 
 class _Running(msgspec.Struct, rename="camel", gc=False):
@@ -168,6 +169,7 @@ class PodReader:
             node_selector=self._pool.share(spec.node_selector) if waits else {},
             affinity=_required_terms(spec.affinity) if waits else None,
             unschedulable_since=_read_unschedulable(status.conditions) if waits else None, needs=needs,
+            priority_class=sys.intern(spec.priority_class_name) if waits else "",
             bound_at=None if waits else _read_bound(status.conditions), part=self._pool.share(asked.part),
             ended_at=read_end(status) if meta.deletion_timestamp or status.phase in _ENDED else None,
         )

@@ -221,12 +221,13 @@ def make_exporter(node: str, port: int) -> Object:
     labels = {names.NAME_LABEL: names.DCGM_EXPORTER, "app": names.DCGM_APP}
     ports = [{"name": "metrics", "containerPort": port}]
     container = {"name": "main", "image": "registry.example.com/dcgm-exporter:4", "ports": ports}
-    return {
+    above = {"name": names.DCGM_APP, "namespace": EXPORTERS, "uid": f"{names.DCGM_APP}-daemonset"}
+    return own({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": name_exporter(node), "namespace": EXPORTERS, "labels": labels},
         "spec": {"containers": [container], "nodeName": node, "hostNetwork": True},
         "status": running_status(0.0, "127.0.0.1"),
-    }
+    }, {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": above})
 
 
 def make_node(

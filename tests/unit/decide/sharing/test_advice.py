@@ -42,6 +42,11 @@ def test_the_score_counts_compute_more_than_memory(gpu: float, memory: float, sc
     (facts(peak=9000), AdviceKind.mig, "1g.20gb"),  # with a fifth on top it does not fit the smaller
     (facts(p95=0.2), AdviceKind.mig, "2g.20gb"),
     (facts(model=A10), AdviceKind.mps, "9 on a GPU"),  # no MIG
+    (facts(model=A10, most_clients=4), AdviceKind.mps, "4 on a GPU"),  # its people say with how many at most
+    (facts(model=A10, most_clients=40), AdviceKind.mps, "9 on a GPU"),  # and no more than is enough for it
+    (facts(model=A10, most_clients=1), AdviceKind.none, "nothing smaller"),
+    (facts(0.6, 0.3, p95=0.1), AdviceKind.timeslicing, "8 on a GPU"),
+    (facts(0.6, 0.3, p95=0.1, most_replicas=5), AdviceKind.timeslicing, "4 on a GPU"),
     (facts(0.4, 0.45, peak=20_000), AdviceKind.mps, "3 on a GPU"),
     (facts(0.4, 0.3, peak=20_000, p95=0.3), AdviceKind.mig, "3g.40gb"),
     (facts(0.4, 0.3, model=A10), AdviceKind.none, "nothing smaller"),

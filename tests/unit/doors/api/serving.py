@@ -70,7 +70,7 @@ async def nothing(*asked: Any) -> dict[str, Any]:
 async def serving(
     world: Any, mandate: Any, *, guard: Any = None, files: Any = None, draw: Any = None, clusters: tuple[str, ...] = (),
     suspects: Any = None, may_in: Any = None, books: Any = None, only_costs: bool = False, leader: Any = None,
-    listener: Any = None, **said: Any,
+    listener: Any = None, explainer: Any = None, **said: Any,
 ) -> AsyncIterator[Client]:
     standing, kept = StandingLoop(world.now), audit.Audit(None)
     await kept.open()
@@ -83,7 +83,7 @@ async def serving(
     )
     blind = mirror.Mirror(kube.Api(config.Access(server="http://127.0.0.1:1", context="")))  # nothing is listed by it
     told.reach = verbs.Reach(blind, None, "", "")  # type: ignore[arg-type]
-    told.books = books
+    told.books, told.explainer = books, explainer
     reads = app.Reads(editions=told, guard=guard or only_from_here, may_in=may_in, leader=leader)
     metrics, clock = telemetry.Telemetry(), lambda: world.now
     served = app.make_app(standing.health, metrics, clock, reads=reads, files=files or {})

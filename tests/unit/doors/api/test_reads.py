@@ -5,11 +5,15 @@ import re
 import msgspec
 import numpy as np
 import pytest
+from aiohttp import web
 from tests import builders, cost_scenes
 from tests.builders import HOUR, MINUTE, NOW, World
+from tests.unit.clients import loopback
 from tests.unit.doors.api.serving import serving
 
 from fallow.clients import errors
+from fallow.clients.kubernetes import api as kube
+from fallow.clients.kubernetes import config
 from fallow.doors.answers import rows as telling
 from fallow.doors.answers import status as statuses
 from fallow.doors.answers import workloads as naming
@@ -20,8 +24,9 @@ from fallow.model import cluster, decision, marks, units
 from fallow.model.gaming import Suspect
 from fallow.model.history import AuditEntry, CameBy, Happened
 from fallow.model.policies import idle
-from fallow.model.seen import Register, Unseen
+from fallow.model.seen import ABSENT, Register, Unseen
 from fallow.stories import gaming
+from fallow.wiring import share_why
 
 T4 = "Tesla-T4"
 
@@ -344,6 +349,36 @@ async def test_a_workload_is_explained_with_the_same_row_and_what_a_pause_writes
     assert {check["group"] for check in why["checks"]} == {"idle", "pausable", "waiting"}
     assert why["keepHours"] == [4, 8, 24]
     assert [step["kind"] for step in why["episode"]] == ["work", "idle", "now"]
+
+
+@pytest.mark.parametrize(("status", "sharing"), [
+    (200, ("whole", "NoPolicy", 2)), (404, None), (403, None),
+], ids=["seen", "gone", "not allowed"])
+async def test_it_is_told_whether_its_pods_share_where_the_server_tells(world, status, sharing):
+    """The rest is told all the same."""
+
+    def answer(asked: loopback.Asked) -> web.Response:
+        if asked.path.startswith("/api/v1/namespaces/ml/pods/"):
+            name = asked.path.rpartition("/")[2]
+            limits = {"limits": {"nvidia.com/gpu": "1"}}
+            body = {"metadata": {"name": name}, "spec": {"containers": [{"image": "jupyter", "resources": limits}]}}
+            return web.json_response(body if status == 200 else {"message": "no"}, status=status)
+        return web.json_response({"metadata": {"name": "ml"}})
+
+    async def look() -> share_why.WhySights:
+        return share_why.WhySights(policies=ABSENT, nodes=ABSENT, claims=ABSENT, terms=share_why.make_terms("own"))
+
+    async def use(uid):
+        raise AssertionError("it has no owner")
+
+    world.workload("ml/two", gpus=[builders.busy()], replicas=2)
+    async with loopback.serve(answer) as server, kube.Api(config.Access(server=server.url, context="")) as api:
+        explainer = share_why.ShareExplainer(api, look, use)
+        async with serving(world, MANDATE, explainer=explainer) as client:
+            why = await client.get("/api/v1/workloads/ml/Deployment/two/explain")
+    found = why["sharing"]
+    assert (found and (found["next"], found["reason"], found["pods"])) == sharing
+    assert why["verdict"] == "active"
 
 
 async def test_who_cannot_be_told_is_told_what_helps(world):

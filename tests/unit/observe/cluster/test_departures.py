@@ -82,11 +82,12 @@ def test_devices_of_a_claim_and_what_of_their_memory() -> None:
         {"driver": "gpu.nvidia.com", "pool": "n", "device": "gpu-1-mig-19-4-1", "adminAccess": False},
         {"driver": "gpu.nvidia.com", "pool": "n", "device": "gpu-2", "adminAccess": True},
         {"driver": "other.example", "pool": "n", "device": "nic-0"},
+        {"driver": "gpu.nvidia.com", "pool": "n", "device": "gpu-4-mig-1g10gb-19-4"},
         {"driver": "gpu.nvidia.com", "pool": "n", "device": "gpu-3", "consumedCapacity": {"a.b/memory": "odd"}},
     ]
     claim = pretend.made("c", kind="ResourceClaim", status={"allocation": {"devices": {"results": results}}})
     found = objects.see_claim(msgspec.json.decode(msgspec.json.encode(claim), type=objects.Item))
-    whole = (ClaimedGpu("n", "gpu-1"), ClaimedGpu("n", "gpu-3"))
+    whole = (ClaimedGpu("n", "gpu-1"), ClaimedGpu("n", "gpu-4", profile="1g.10gb"), ClaimedGpu("n", "gpu-3"))
     assert found.devices == (ClaimedGpu("n", "gpu-0", 10240), *whole)
 
 

@@ -58,9 +58,10 @@ export function ShareStory({ explanation: { sharing: told }, now }: { explanatio
           <Glyph name={told.next === "part" ? "busy" : "free"} />
           <span>
             <b>
-              {NEXT[told.next]} {told.resource ?? "whole GPUs"}
+              {NEXT[told.next]} {told.next === "whole" ? "whole GPUs" : "a part of a GPU"}
             </b>
             <div class="q xs">
+              {told.resource && `${told.resource}: `}
               {told.because} <code>{told.reason}</code>
             </div>
           </span>
