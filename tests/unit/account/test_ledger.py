@@ -116,8 +116,7 @@ async def test_any_history_comes_to_what_every_second_of_it_cost(new_place, hist
 async def _ask_for_some(books, history, chance: random.Random) -> None:
     """What is open ends where another follows, also where that one is not asked for."""
     for dimension, value_of in (
-        (NAMESPACE, lambda one: one.slice.key.namespace or "__unallocated__"),
-        (POD, lambda one: one.slice.pod_name or "__unallocated__"),
+        (NAMESPACE, lambda one: ledgers.by_namespace(one)[0]), (POD, lambda one: ledgers.by_team_and_pod(one)[1]),
     ):
         value = chance.choice(sorted({value_of(one) for one in history.truth}))
         where = (CostFilter(dimension, frozenset({value})),)
