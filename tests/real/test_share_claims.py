@@ -13,11 +13,14 @@ import pytest
 import yaml
 
 from fallow import names
+from fallow.act import claim_templates
 from fallow.clients.kubernetes import api as kube
 from fallow.clients.kubernetes import config
 from fallow.decide.sharing import claims
 from fallow.model import patterns
+from fallow.model.claims import MakeTemplate
 from fallow.model.policies import budget_crd, sharing_crd
+from fallow.model.policies.sharing import Strategy
 from fallow.observe import budgets
 from fallow.observe import sharing as watching
 from fallow.stories.share_claims import ClaimsCycle
@@ -296,6 +299,17 @@ async def test_killed_between_any_two_writes_it_ends_with_all_templates_and_late
     await yard.cluster.request("DELETE", f"/api/v1/namespaces/{place}/pods/llm", gracePeriodSeconds="0")
     await yard.tick()
     assert await yard.templates(place) == {}
+
+
+async def test_a_template_that_somebody_else_made_meanwhile_stays_theirs(yard: Yard) -> None:
+    place, asks = await yard.gate.place("in"), claims.make_asks(Strategy.mig, "1g.10gb", "")
+    name = claims.name_template(Strategy.mig, "1g.10gb")
+    await yard.cluster.create({
+        "apiVersion": GROUP, "kind": "ResourceClaimTemplate", "metadata": {"name": name, "namespace": place},
+        "spec": {"spec": asks},
+    })
+    assert await claim_templates.ClaimHands(yard.api).do(MakeTemplate(place, name, asks)) == ""
+    assert "labels" not in (await yard.templates(place))[name]["metadata"]
 
 
 async def test_a_policy_that_comes_back_keeps_its_templates(yard: Yard) -> None:

@@ -135,3 +135,23 @@ async def test_explain_says_what_becomes_of_objects_of_ours(place: Place) -> Non
     assert "51204.10 of 50000.00 USD" in budget
     gone = await place.type("fallow", "explain", "gpunodeconfig/nothing", code=1)
     assert gone.err.strip() == "Error: there is no GPUNodeConfig nothing"
+
+
+async def test_explain_does_not_take_pods_or_namespaces_that_it_may_not_see_for_none(place: Place) -> None:
+    name = (await make_policy(place.gate, mode="audit"))["metadata"]["name"]
+    policies = {"apiGroups": [names.GROUP], "resources": ["gpusharingpolicies"], "verbs": ["get"]}
+    pods = {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}
+
+    async def explain(who: str, *rules: dict[str, list[str]]) -> dict[str, str]:
+        access = await place.cluster.service_account(who, list(rules))
+        typed = await place.type("fallow", "explain", f"gsp/{name}", "-o", "json", kubeconfig=access)
+        return {each["about"]: each["sentence"] for each in json.loads(typed.out)["lines"]}
+
+    blind = await explain("sees-no-pods", policies)
+    assert blind["changed"].startswith("not known: ")
+    assert "pods" in blind["changed"]
+    assert blind["could"] == blind["changed"]
+    placeless = await explain("sees-no-namespaces", policies, pods)
+    assert placeless["changed"] == "no running pod"
+    assert placeless["could"].startswith("not known: ")
+    assert "namespaces" in placeless["could"]
