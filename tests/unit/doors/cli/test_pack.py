@@ -252,6 +252,7 @@ def test_the_comparison_leaves_columns_out_where_a_terminal_is_narrow(
 ) -> None:
     row = ["openb-gpushare100", "Auto", "Balanced", 93.36, 1019, 1117.8, 99.96, 6.6, 15474]
     monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("LINES", "24")  # without it rich takes a dumb terminal for 80 columns
     monkeypatch.setenv("TERM", "dumb")
     monkeypatch.setattr("sys.stdout", out := Terminal())
     pack._show_table(pack.COMPARISON, [row])
