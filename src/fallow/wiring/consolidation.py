@@ -41,6 +41,7 @@ def _make_eyes(ground: Groundwork) -> consolidation.ConsolidationEyes:
     async def look_who_is_kept() -> packing.WhyKept:
         now = ground.clock()
         await ground.seen.refresh(now)
+        find_kept.cache_clear()  # also where a clock stands still, as that of a pretend world may
         return find_kept(now)
 
     def why_fixed(pod: cluster.Pod, now: Instant) -> str:
