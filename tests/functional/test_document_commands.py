@@ -34,7 +34,7 @@ from fallow.sim.world.lives import LifeSpan
 from tests import ROOT, documents
 from tests.real import build, commands, history
 from tests.real import conftest as real
-from tests.unit.doors.cli import test_pack
+from tests.unit.doors.cli import test_pack, test_scale
 from tests.unit.doors.cli.test_pack import root as openb  # noqa: F401 - a fixture
 
 HOURS = 3
@@ -146,6 +146,7 @@ def traces(openb: pathlib.Path) -> pathlib.Path:  # noqa: F811
         shutil.copy(openb / "openb" / kind.format("default"), openb / "openb" / kind.format("cpu200"))
     duty = (f"p{pod},{57 * step},{step // 50 % 2 * 40}" for pod in range(3) for step in range(1440))
     test_pack.write(openb / "gentd26_gpu_a.csv", "pod,timestamp,duty_percent", *duty)
+    test_scale.write(openb / "helios_earth_a.csv", days=28)
     return openb
 
 

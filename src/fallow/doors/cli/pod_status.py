@@ -51,11 +51,12 @@ class PodsPage(answers.Shape, frozen=True, kw_only=True):
 
 
 def present(given: dict[str, Any], namespace: Pattern | None, output: str) -> show.Shown:
-    from fallow.wiring import pod_status  # a packing engine: others do without
+    from fallow.wiring import optimizing, pod_status  # a packing engine: others do without
 
     options = flags.read_settings(given, look.UNUSED_VARIABLES)
     logs.set_up("default", "error")
     with show.refusals():
+        optimizing.check_cluster(options)
         if options.prometheus is None:
             raise show.NoSource(_NO_SOURCE)
         found = interrupts.run_shortly(pod_status.look(options, options.prometheus))

@@ -28,6 +28,10 @@ class StandingLoop:
         self.health = loop.Health({name: loop.Pulse(60.0, 60.0, now) for name in ("idle", "prices")})
         self.health.synced = True
 
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset({"idle"})
+
     async def read(self, name: str) -> decision.Cycle | None:
         assert name == "idle"
         return self.ended

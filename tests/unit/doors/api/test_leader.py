@@ -82,10 +82,11 @@ def free_port() -> int:
         return int(found.getsockname()[1])
 
 
-def test_all_that_rests_on_the_audit_is_the_leaders_to_tell() -> None:
+def test_all_that_rests_on_the_audit_or_on_stories_that_only_a_leader_runs_is_the_leaders_to_tell() -> None:
     named = {path.rpartition("/")[2] for path in AUDITED}
     assert named == {
         "summary", "stats", "history", "decisions", "states", "pace", "savings", "digest", "regrets", "gaming",
+        "sharing",
     }
 
 

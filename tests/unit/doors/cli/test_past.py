@@ -37,11 +37,12 @@ DECIDED = {
     "workload": {"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "ml", "name": "llm", "uid": "u"},
     "actor": "fallow", "source": "cycle", "reason": None, "policy": None, "code": None,
 }
+PAGE = {"revision": 1, "counts": {}}
 ELSEWHERE = {**DECIDED, "workload": {**DECIDED["workload"], "namespace": "other", "name": "far"}}
 
 
 async def test_the_daemons_books_are_read_and_say_whose_they_are(server, ask, daemon):
-    daemon.about |= {"asOf": "2026-11-15T11:59:30Z", "items": [DECIDED, ELSEWHERE], "next": None, "revision": 1}
+    daemon.about |= {"asOf": "2026-11-15T11:59:30Z", "items": [DECIDED, ELSEWHERE], "next": None, **PAGE}
     done = await ask("history", "--daemon-url", daemon.url)
     assert done.exit_code == 0, done.output
     first, _, head, row, _, only = done.output.splitlines()
@@ -59,7 +60,7 @@ async def test_the_daemons_books_are_read_and_say_whose_they_are(server, ask, da
 
 async def test_the_newest_comes_first_also_where_it_was_written_down_late(server, ask, daemon):
     late = {**DECIDED, "id": 8, "at": "2026-11-15T10:30:00Z", "type": "resumed"}
-    daemon.about |= {"asOf": "2026-11-15T11:59:30Z", "items": [late, DECIDED], "next": None, "revision": 1}
+    daemon.about |= {"asOf": "2026-11-15T11:59:30Z", "items": [late, DECIDED], "next": None, **PAGE}
     done = await ask("history", "-o", "json", "--daemon-url", daemon.url)
     assert [each["type"] for each in json.loads(done.stdout)] == ["paused", "resumed"]
 
@@ -95,7 +96,7 @@ async def test_of_a_namespace_that_is_not_there_a_history_is_no_success(
     server, ask, daemon, by_daemon, space, code, says
 ):
     server.put("namespaces", pretend.made("ml", namespace=None, kind="Namespace", version="v1"))
-    daemon.about |= {"asOf": "2026-11-15T11:59:30Z", "items": [ELSEWHERE], "next": None, "revision": 1}
+    daemon.about |= {"asOf": "2026-11-15T11:59:30Z", "items": [ELSEWHERE], "next": None, **PAGE}
     done = await ask("history", "-n", space, *(["--daemon-url", daemon.url] if by_daemon else []))
     assert (done.exit_code, says in done.output) == (code, True), done.output
 
