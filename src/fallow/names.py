@@ -105,6 +105,7 @@ KARPENTER_DO_NOT_DISRUPT: Final = "karpenter.sh/do-not-disrupt"
 SERVICE_ACCOUNT_DIR: Final = "/var/run/secrets/kubernetes.io/serviceaccount"  # of a pod: token, ca.crt, namespace
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+UNBOUND_VOLUMES: Final = "unbound immediate PersistentVolumeClaims"  # what the scheduler says of a pod that waits for one
 OS_LABEL: Final = "kubernetes.io/os"
 ARCH_LABEL: Final = "kubernetes.io/arch"
 DCGM_EXPORTER: Final = "dcgm-exporter"  # its app.kubernetes.io/name
@@ -133,6 +134,7 @@ KNATIVE_MIN_SCALE: Final = "autoscaling.knative.dev/min-scale"
 KEDA_PAUSED: Final = "autoscaling.keda.sh/paused"
 KEDA_PAUSED_REPLICAS: Final = "autoscaling.keda.sh/paused-replicas"
 KUEUE_QUEUE: Final = "kueue.x-k8s.io/queue-name"
+KUEUE_GATES: Final = "kueue.x-k8s.io/"  # how its scheduling gates begin
 KUEUE_JOB_UID: Final = "kueue.x-k8s.io/job-uid"
 TRAINJOB_MANAGER: Final = "trainer.kubeflow.org/trainjob-controller"
 
