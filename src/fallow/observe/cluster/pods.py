@@ -98,7 +98,7 @@ class _GpuContainerStatus(msgspec.Struct, gc=False):
 class PodStatus(msgspec.Struct, rename="camel", gc=False):
     phase: str = ""
     pod_ip: str = msgspec.field(default="", name="podIP")
-    conditions: list[objects.ObjectCondition] | None = None
+    conditions: Sequence[objects.ObjectCondition] | None = None
     container_statuses: list[_GpuContainerStatus] | None = None
     init_container_statuses: list[_GpuContainerStatus] | None = None
     resource_claim_statuses: list[_PodClaim] | None = None
@@ -292,7 +292,7 @@ def _instant(moment: datetime | None) -> Instant | None:
     return None if moment is None else moment.timestamp()
 
 
-def _read_bound(conditions: list[objects.ObjectCondition] | None) -> Instant | None:
+def _read_bound(conditions: Sequence[objects.ObjectCondition] | None) -> Instant | None:
     found = _find(conditions, "PodScheduled")
     return _instant(found.last_transition_time) if found is not None and found.status == "True" else None
 
@@ -306,7 +306,7 @@ def read_end(status: PodStatus) -> Instant | None:
     return max(end.finished_at.timestamp() for end in (*ends, *beside) if end and end.finished_at)
 
 
-def _read_unschedulable(conditions: list[objects.ObjectCondition] | None) -> Instant | None:
+def _read_unschedulable(conditions: Sequence[objects.ObjectCondition] | None) -> Instant | None:
     found = _find(conditions, "PodScheduled")
     if found is None or found.status != "False" or found.reason != "Unschedulable":
         return None
@@ -318,7 +318,7 @@ def required_terms(raw: msgspec.Raw) -> Any:
     return (affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}).get("nodeSelectorTerms")
 
 
-def _find(conditions: list[objects.ObjectCondition] | None, type_: str) -> objects.ObjectCondition | None:
+def _find(conditions: Sequence[objects.ObjectCondition] | None, type_: str) -> objects.ObjectCondition | None:
     for condition in conditions or ():
         if condition.type == type_:
             return condition

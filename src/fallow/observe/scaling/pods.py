@@ -46,7 +46,7 @@ class _WaitCondition(objects.ObjectCondition, gc=False):
 
 class _WaitStatus(pods.PodStatus, rename="camel", gc=False):
     nominated_node_name: str = ""
-    conditions: list[_WaitCondition] | None = None
+    conditions: Sequence[_WaitCondition] | None = None
 
 
 class _ScaledSpec(capacity.CountedSpec, kw_only=True, gc=False):
@@ -80,7 +80,7 @@ class PodEyes:
         return self._made[1]
 
     def see(self, item: ScaledPodItem) -> ScaledPod:
-        meta, spec, status = item.metadata, item.spec, item.status
+        meta, spec = item.metadata, item.spec
         pod = self._reader.read_counted(item, capacity.see_needs(item))
         asks, unclear = _read_asks(spec)
         work = _find_class(item, asks)

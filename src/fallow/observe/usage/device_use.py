@@ -59,7 +59,8 @@ def _find_covered(
     paces = np.array([pace_of(one.job) or np.nan for one in facts])
     for metric in METRICS:
         means, counts = (
-            found.get(Topic(what, metric.name, WINDOW), NOTHING).by_series(len(facts)) for what in (What.mean, What.count)
+            found.get(Topic(what, metric.name, WINDOW), NOTHING).by_series(len(facts))
+            for what in (What.mean, What.count)
         )
         values = queries.believe(means, metric)
         values = np.where(mig, np.nan, values) if metric.signal in usage.NEVER_ON_MIG else values
