@@ -293,6 +293,24 @@ NODE_CONFIG_KIND: Final = "GPUNodeConfig"
 NODE_CONFIG_PLURAL: Final = "gpunodeconfigs"
 SCALING_POLICY_KIND: Final = "AutoscalingPolicy"
 SCALING_POLICY_PLURAL: Final = "autoscalingpolicies"
+# Nodes that come and go. On a node: what we do with it, as model/scaling.py reads it, and the taints that go with it.
+SCALE_DOWN: Final = f"{GROUP}/scale-down"  # annotation (JSON) and taint: it is drained, and its machine then goes
+SPOT_RECORD: Final = f"{GROUP}/spot-record"  # annotation (JSON): its cloud takes it back
+SPOT_INTERRUPTION: Final = f"{GROUP}/spot-interruption"  # the taint that goes with it
+SPOT_WARNING: Final = f"{GROUP}/spot-interruption-warning"  # RFC 3339: when the node's watch saw the notice
+SPOT_TERMINATION: Final = f"{GROUP}/spot-termination-time"  # RFC 3339: when its machine ends
+DRAIN_RESTS_UNTIL: Final = f"{GROUP}/scale-down-rests-until"  # RFC 3339: no drain before, for the last was undone
+PREWARMED_UNTIL: Final = f"{GROUP}/prewarmed-until"  # RFC 3339: started ahead of demand, and stays so long
+SCALE_DOWN_DISABLED: Final = f"{GROUP}/scale-down-disabled"  # "true": people want it to stay
+# ... labels of nodes that we launch (and OWN_CAPACITY).
+NODE_POOL: Final = f"{GROUP}/node-pool"
+OWN_INSTANCE_TYPE: Final = f"{GROUP}/instance-type"
+OWN_GPU_TYPE: Final = f"{GROUP}/gpu-type"
+SCALING_GROUP: Final = f"{GROUP}/scaling-group"
+# ... and what people write on a pod (and SPOT_OK).
+EVICTABLE: Final = f"{GROUP}/evictable"  # "true": it may go although nobody makes it again
+EVICTION_PRIORITY: Final = f"{GROUP}/eviction-priority"  # low, medium, high
+
 REPARTITION: Final = f"{GROUP}/repartition"  # on a node: the change that runs there (JSON); on its config: a finalizer
 
 # What NVIDIA's MIG manager and device plugin read and write on nodes.
@@ -328,6 +346,10 @@ class Event:
     BUDGET_OVERRIDDEN: Final = "BudgetOverridden"
     UNKNOWN_WORKLOAD_TYPE: Final = "UnknownWorkloadType"
     CONFLICTING_ANNOTATION: Final = "ConflictingAnnotation"
+    FITS_BUT_UNSCHEDULED: Final = "FitsButUnscheduled"
+    NO_POOL_FITS: Final = "NoPoolFits"
+    SCALE_DOWN_CANCELLED: Final = "ScaleDownCancelled"
+    PREWARMING_OFF: Final = "PrewarmingOff"
     INVALID_SHARING_MODE: Final = "InvalidSharingMode"
     REPARTITION_FAILED: Final = "RepartitionFailed"
     SHARING_REVERTED: Final = "SharingReverted"
