@@ -10,6 +10,7 @@ from functools import partial
 
 from fallow import names
 from fallow.model import kinds
+from fallow.observe.scaling.drivers import STATUS_MAP
 from fallow.settings.sharing import MIG_MAP, PLUGIN_MAP
 
 HOME, TEAM = "gpu-pruner-system", "my-team"  # where it runs; the one namespace it looks into, as an example
@@ -17,7 +18,7 @@ READ, PATCH = ("get", "list", "watch"), ("patch",)
 SECRETS = ("gpu-pruner-slack-webhook", "gpu-pruner-config")
 OURS = (
     names.POLICY_PLURAL, names.BUDGET_PLURAL, names.ATTRIBUTION_PLURAL, names.SHARING_POLICY_PLURAL,
-    names.NODE_CONFIG_PLURAL,
+    names.NODE_CONFIG_PLURAL, names.SCALING_POLICY_PLURAL,
 )
 STEERING = (kinds.SCALED_OBJECT, kinds.KUEUE_WORKLOAD)
 EVENTS = ("events.k8s.io", ["events"], ("create", "patch"))
@@ -88,6 +89,7 @@ def _reading(*, one_namespace: bool) -> list[str]:
     rules += [_rule("resource.k8s.io", ["resourceclaims"], READ)]
     if not one_namespace:
         rules += [_rule("apiextensions.k8s.io", ["customresourcedefinitions"], READ)]
+        rules += [_rule("karpenter.sh", ["nodepools"], READ, why="Who else adds nodes here, and up to which limits?")]
         rules += [_rule(names.GROUP, OURS, READ), _rule(names.GROUP, [f"{each}/status" for each in OURS], PATCH)]
     return rules
 
@@ -104,7 +106,11 @@ def _at_home() -> list[str]:
 def reader(about: str, *, one_namespace: bool) -> str:
     account = f"apiVersion: v1\nkind: ServiceAccount\nmetadata:\n  name: gpu-pruner\n  namespace: {HOME}"
     name, namespace = ("gpu-pruner-reader", TEAM) if one_namespace else ("gpu-pruner", None)
-    return _file(about, [account, *_grant(name, _reading(one_namespace=one_namespace), namespace), *_at_home()])
+    where, status = STATUS_MAP
+    other = _rule("", ["configmaps"], ["get"], only=[status], why="Is there a cluster autoscaler?")
+    autoscaler = [] if one_namespace else _grant("gpu-pruner-autoscaler", [other], where)
+    parts = [*_grant(name, _reading(one_namespace=one_namespace), namespace), *_at_home(), *autoscaler]
+    return _file(about, [account, *parts])
 
 
 def acting(about: str, *, one_namespace: bool) -> str:
@@ -207,6 +213,21 @@ def consolidation(about: str) -> str:
     return _file(about, _grant("gpu-pruner-consolidation", NODES))
 
 
+ROOM = (("apps", "deployments"), ("", "podtemplates"), ("autoscaling.x-k8s.io", "capacitybuffers"),
+        ("autoscaling.x-k8s.io", "provisioningrequests"))
+
+
+def scaling(about: str) -> str:
+    """Of the controller: nodes are drained and removed, and room is kept ahead of demand."""
+    rules = [
+        *NODES, _rule("", ["nodes"], ["delete"], why="The object of a machine that is gone: only with its record."),
+        _rule("", ["pods"], ["delete"], why="Past a budget, from a machine that its cloud ends anyway."),
+        _rule("scheduling.k8s.io", ["priorityclasses"], ["create"], why="That of placeholders."),
+    ]
+    room = [_rule(group, [plural], ["get", "list", "create", "patch"]) for group, plural in ROOM]
+    return _file(about, [*_grant("gpu-pruner-scaling", rules), *_grant("gpu-pruner-scaling", room, HOME)])
+
+
 FILES: dict[str, Callable[[], str]] = {
     "deploy/base/20-reader.yaml": partial(
         reader, "What gpu-pruner may read, and the little it may write about itself. With this role alone nothing in "
@@ -252,6 +273,10 @@ FILES: dict[str, Callable[[], str]] = {
     "deploy/consolidation/10-role.yaml": partial(
         consolidation, "What gpu-pruner needs besides deploy/base/20-reader.yaml to empty nodes that are hardly used "
         "(--consolidation act).",
+    ),
+    "deploy/scaling/10-role.yaml": partial(
+        scaling, "What gpu-pruner needs besides deploy/base/20-reader.yaml to add and remove nodes (--scaling act). "
+        "Never without deploy/acting/15-bounds.yaml.",
     ),
     **{f"deploy/letters/{one}.yaml": partial(letter, one) for one in names.LETTERS if one not in names.DEFAULT_LETTERS},
 }

@@ -1,4 +1,4 @@
-"""Room ahead of demand where somebody else adds machines: a CapacityBuffer where the server has that, else placeholders.
+"""Room ahead of demand where somebody else adds machines: a CapacityBuffer where the server has it, else placeholders.
 
 In: the Headroom that was planned, which versions are served. Out: objects in our own namespace, each named after its
 pool: a PodTemplate with its CapacityBuffer, or a Deployment of pause pods in a PriorityClass that everybody may push

@@ -32,11 +32,17 @@ const KIND: Record<DecidedType, [string, GlyphName]> = {
   wouldPause: ["Would pause", "rest"],
   regretted: ["Regretted", "bad"],
   released: ["Released", "rest"],
+  nodesAdded: ["Nodes added", "busy"],
+  drainBegun: ["Node drained", "rest"],
+  drainUndone: ["Node kept", "kept"],
+  nodeRemoved: ["Node removed", "rest"],
+  spotInterrupted: ["Spot node ends", "bad"],
 };
-type Filter = "all" | "pauses" | "notices" | "keeps" | "resumes" | "refused" | "failures" | "people";
+type Filter = "all" | "nodes" | "pauses" | "notices" | "keeps" | "resumes" | "refused" | "failures" | "people";
 const TYPES: Record<Filter, DecidedType[] | null> = {
   all: null,
   pauses: ["paused", "notPaused", "wouldPause", "released"],
+  nodes: ["nodesAdded", "drainBegun", "drainUndone", "nodeRemoved", "spotInterrupted"],
   notices: ["told"],
   keeps: ["kept", "keepEnded"],
   resumes: ["resumed", "broughtBack", "regretted"],
@@ -52,6 +58,7 @@ const LABEL: [Filter, string][] = [
   ["resumes", "Resumes"],
   ["refused", "Refused"],
   ["failures", "Failures"],
+  ["nodes", "Nodes"],
   ["people", "By people"],
 ];
 const PAGE = 24;
