@@ -10,19 +10,13 @@ from typing import Final
 
 import msgspec
 
-from fallow.model.cost import HOUR, Second
+from fallow.model.cost import DEMAND_KEPT, HOUR, DemandHour, Second
 from fallow.model.scaling import DemandPast
 from fallow.model.units import Instant
 
-HOURS: Final = 28 * 24
+HOURS: Final = DEMAND_KEPT // HOUR
 _LEAST_WATCHED: Final = 0.5
 _LONGEST_LOOK: Final = 120.0  # seconds that one count may stand for
-
-
-class DemandHour(msgspec.Struct, frozen=True):
-    policy: str
-    hour: Second  # when it began
-    gpus: float
 
 
 class _Running(msgspec.Struct):

@@ -11,9 +11,9 @@ from typing import Final
 
 from fallow import names, telemetry
 from fallow.account.chronicle import Chapter
-from fallow.account.demand_hours import DemandHour, DemandHours
+from fallow.account.demand_hours import DemandHours
 from fallow.model import cluster, scaling_status
-from fallow.model.cost import CapacityType
+from fallow.model.cost import CapacityType, DemandHour
 from fallow.model.history import AuditEntry, CameBy, Happened
 from fallow.model.policies.scaling import NodePool, ScalingPolicy
 from fallow.model.scaling import (
@@ -36,15 +36,14 @@ _ACTIONS: Final = {GrowReason.Forecast: "prewarm", GrowReason.SpotReplacement: "
 
 
 class ScalingAccount:
-    """`put`: into the audit. `keep`: hours of demand, into the ledger. `told`: uids of pods whose people know."""
+    """`put`: into the audit. `told`: uids of pods whose people know."""
 
     def __init__(
         self, metrics: telemetry.Telemetry, *, put: Callable[[Chapter], None] = lambda chapter: None,
-        keep: Callable[[Sequence[DemandHour]], None] = lambda hours: None, demand: DemandHours | None = None,
         currency: str = "USD",
     ) -> None:
-        self._metrics, self._put, self._keep, self._currency = metrics, put, keep, currency
-        self.demand = demand if demand is not None else DemandHours()
+        self._metrics, self._put, self._currency = metrics, put, currency
+        self.demand = DemandHours()
         self.told: set[str] = set()
         self._removed: list[tuple[Instant, str, float]] = []  # when, of which policy, what it cost an hour
         self._interrupted: dict[str, str] = {}  # uid of a node -> policy, while it is there
@@ -104,7 +103,8 @@ class ScalingAccount:
 
     # ---- what is ----
 
-    def measure(self, sight: ScalingSight, plan: ScalingPlan, now: Instant, took: Seconds) -> None:
+    def measure(self, sight: ScalingSight, plan: ScalingPlan, now: Instant, took: Seconds) -> list[DemandHour]:
+        """The hours of demand that are over."""
         nodes = sure(sight.nodes)
         self._note_interruptions(nodes, plan, now)
         for name, values in _find_gauges(sight, plan, now).items():
@@ -121,8 +121,7 @@ class ScalingAccount:
                 self._count_advice(each)
         self._metrics.observe(f"{_OURS}reconcile_duration_seconds", took)
         self._metrics.set(f"{_OURS}last_reconcile_timestamp", now)
-        if hours := self.demand.enter(count_demand(sight, plan), now):
-            self._keep(hours)
+        return self.demand.enter(count_demand(sight, plan), now)
 
     def _count_advice(self, plan: PolicyPlan) -> None:
         for wanted in plan.grows:

@@ -13,7 +13,7 @@ that leave are looked at, as often as their deadlines need.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -30,6 +30,7 @@ from fallow.clients import errors
 from fallow.clients.clouds import Cloud
 from fallow.decide import scaling as deciding
 from fallow.model import cluster, scaling_status, seen, units
+from fallow.model.cost import DemandHour
 from fallow.model.history import Happened
 from fallow.model.machines import CloudMachine, Growth, MachineGroup
 from fallow.model.policies.scaling import NodeDriver, ScalingPolicy
@@ -103,13 +104,19 @@ class _Refusals(msgspec.Struct):
     blocked: str = ""
 
 
+async def _keep_nothing(_: Sequence[DemandHour]) -> None:
+    return None
+
+
 class ScalingStory:
     def __init__(
         self, *, eyes: ScalingEyes, hands: ScalingHands, terms: ScalingStoryTerms, find_cloud: FindCloud,
-        account: ScalingAccount,
+        account: ScalingAccount, keep_hours: Callable[[Sequence[DemandHour]], Awaitable[None]] = _keep_nothing,
     ) -> None:
+        """`keep_hours`: of demand, in the ledger."""
         self._eyes, self._hands, self._terms = eyes, hands, terms
-        self._find_cloud, self._account = find_cloud, account
+        self._find_cloud, self._account, self._keep_hours = find_cloud, account, keep_hours
+        self._unkept: list[DemandHour] = []
         self._memory, self._kept, self._last = ScalingMemory(), deciding.KeptSight(), ScalingCycle()
         self._refused: dict[str, _Refusals] = {}  # by uid of the node
         self._asked: set[str] = set()  # tokens of growth that this process asked a cloud for
@@ -385,8 +392,19 @@ class ScalingStory:
         if self._terms.is_on:
             await self._tell_statuses(made.plan, turn)
             await self._tell_pods(made, turn)
-        self._account.measure(made.sight, made.plan, turn.now, turn.took)
+        self._unkept += self._account.measure(made.sight, made.plan, turn.now, turn.took)
+        await self._keep_demand()
         self._tell(made.plan)
+
+    async def _keep_demand(self) -> None:
+        """What cannot be written now is kept for the next time."""
+        if self._unkept:
+            try:
+                await self._keep_hours(tuple(self._unkept))
+            except errors.ClientError as problem:
+                log.info("the demand of the last hour is written later: %s", problem)
+                return
+            self._unkept.clear()
 
     async def _find_taken(self, made: ScalingCycle, turn: Turn) -> None:
         """Nodes that we emptied, and that whoever drives has taken away since."""

@@ -11,7 +11,7 @@ from typing import Final
 
 from fallow.account.schema import SqlDialect
 
-VERSION: Final = 1
+VERSION: Final = 2
 
 _AMOUNTS: Final = (
     "cost_nano {int} NOT NULL, use_cost_nano {int} NOT NULL, gpu_micro_seconds {int} NOT NULL,"
@@ -58,7 +58,11 @@ _FIRST: Final = (
     " PRIMARY KEY (budget_uid, period_start, alert_name, channel)){narrow}",
     "INSERT INTO ledger_meta VALUES (1, 1, 0, '', '', 0, 0, 0, 0, 0, '0', '')",
 )
-MIGRATIONS: Final = (_FIRST,)  # the first makes version 1 of nothing
+_SECOND: Final = (  # what foresight learns from: GPUs in use and waited for, in thousandths
+    "CREATE TABLE scaling_demand (policy TEXT NOT NULL, hour {int} NOT NULL, gpus_milli {int} NOT NULL,"
+    " PRIMARY KEY (policy, hour)){narrow}",
+)
+MIGRATIONS: Final = (_FIRST, _SECOND)  # the first makes version 1 of nothing
 
 
 def find_changes(version: int, dialect: SqlDialect) -> list[str]:
