@@ -64,7 +64,7 @@ BUDGET: Final[Seconds] = 60.0
 SOON: Final[Seconds] = 5.0  # until the next step of a node that its cloud takes back
 DRAINING: Final[Seconds] = 10.0  # ... of one that is drained
 _STUCK: Final[Seconds] = 5 * MINUTE  # a pod that fits and is not scheduled for so long is told of
-_MOST_STEPS: Final = 64  # of one node in one turn
+_MOST_STEPS: Final = 64  # of one node in one turn, those included that came too late
 _MOST_TOLD: Final = 20  # Events about pods in one turn
 
 
@@ -234,8 +234,7 @@ class ScalingStory:
                 if not await self._carry_out(there, step, turn, done):
                     return
             except errors.Conflict:
-                done.append(f"{node.name} changed meanwhile: it is looked at again")
-                return
+                log.debug("%s changed meanwhile: it is looked at again", node.name)
 
     async def _look_at(self, node: ScaledNode, made: ScalingCycle, turn: Turn) -> LeavingNode | None:
         found = await turn.in_time(self._eyes.look_at(node.name, turn.now))
