@@ -14,28 +14,32 @@ import click
 from fallow import logs
 from fallow.doors import answers
 from fallow.doors.answers import scaling
-from fallow.doors.cli import asking, flags, interrupts, look, pages, show
+from fallow.doors.cli import asking, flags, interrupts, look, pages, show, where
 
 _PATH: Final = "/api/v1/scaling"
 _SPARE: Final = ("POLICY", "CAPACITY")
 
 
 def _plan(output: str, everything: bool, **given: Any) -> None:
-    found = asking.ask(given, lambda daemon: daemon.read(_PATH, scaling.ScalingPage))
-    if isinstance(found, asking.Told):
-        page, whose = found.answer, found.whose
-    else:
-        with asking.looking_instead(found, output):
-            page = _look(given)
-        whose = asking.name_source(found)
+    page, whose = see(given, output)
     if not show.data(page, output):
         click.echo(draw(page, whose, everything=everything), nl=False)
+
+
+def see(given: dict[str, Any], output: str) -> tuple[scaling.ScalingPage, str]:
+    """What a daemon plans, or a look of one's own; and whose it is."""
+    found = asking.ask(given, lambda daemon: daemon.read(_PATH, scaling.ScalingPage))
+    if isinstance(found, asking.Told):
+        return found.answer, found.whose
+    with asking.looking_instead(found, output):
+        return _look(given), asking.name_source(found)
 
 
 def _look(given: dict[str, Any]) -> scaling.ScalingPage:
     from fallow.wiring import scale_look  # a packing engine: --help does without
 
-    options = flags.read_settings(given, look.UNUSED_VARIABLES)
+    own = {name: value for name, value in given.items() if name not in where.DAEMON_KEYS}
+    options = flags.read_settings(own, look.UNUSED_VARIABLES)
     logs.set_up("default", "error")
     with show.refusals():
         made = interrupts.run_shortly(scale_look.look(options, tell=show.tell))
