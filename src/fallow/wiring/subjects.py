@@ -30,8 +30,8 @@ from fallow.wiring import share_why
 
 
 class NodeSubject(msgspec.Struct, frozen=True, kw_only=True):
-    """`emptied`: the record of who empties it. `drain`, `spot`: why it leaves, where it does. `room`, `plan`: None where pods or nodes are not seen in full, and why
-    stands in `unseen`. `pods`: those on it that hold GPUs."""
+    """`emptied`: the record of who empties it. `drain`, `spot`: why it leaves, where it does. `room`, `plan`: None where
+    pods or nodes are not seen in full, and why stands in `unseen`. `pods`: those on it that hold GPUs."""
 
     node: PartitionNode
     sharing: NodeSharing

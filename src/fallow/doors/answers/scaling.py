@@ -69,7 +69,8 @@ class SoldOut(answers.Shape, frozen=True, kw_only=True):
 
 
 class GuessTold(answers.Shape, frozen=True, kw_only=True):
-    """`error`: how far off such guesses were lately, as a share of what was wanted."""
+    """`error`: how far off such guesses were lately, as a share of what was wanted. `ahead`: GPUs in each of the coming
+    hours."""
 
     model: str
     error: float | None
@@ -78,6 +79,7 @@ class GuessTold(answers.Shape, frozen=True, kw_only=True):
     utilization: float | None
     nodes: int | None
     busy_at: str | None
+    ahead: tuple[float, ...]
 
 
 class DemandTold(answers.Shape, frozen=True, kw_only=True):
@@ -88,7 +90,8 @@ class DemandTold(answers.Shape, frozen=True, kw_only=True):
 
 
 class PolicyScaling(answers.Shape, frozen=True, kw_only=True):
-    """`acts`: False: this is advice. `blocked`, `brakes`: why it does less than it would."""
+    """`acts`: False: this is advice. `gpus`: of all its nodes; None: of one it is not known. `blocked`, `brakes`: why it
+    does less than it would."""
 
     name: str
     mode: str
@@ -96,6 +99,7 @@ class PolicyScaling(answers.Shape, frozen=True, kw_only=True):
     driver: str
     provider: str
     nodes: int
+    gpus: int | None
     desired: int
     by_capacity_type: dict[str, int]
     pending_pods: int
@@ -152,7 +156,8 @@ def show(plan: ScalingPlan | None, sight: ScalingSight | None, failure: str = ""
             as_of=None, policies=(), pods=(), nodes=(), per_hour=None, unseen=failure or "nobody has looked yet"
         )
     prices = find_prices(sight)
-    policies = tuple(_tell_policy(each, sight, prices) for each in plan.policies)
+    boards = _count_gpus(plan, sight)
+    policies = tuple(_tell_policy(each, sight, prices, boards) for each in plan.policies)
     return ScalingPage(
         as_of=units.rfc3339(plan.taken_at), policies=policies, pods=tuple(map(tell_pod, plan.pods)),
         nodes=tuple(map(tell_node, plan.nodes)), per_hour=_change(policies), unseen=failure or plan.unseen or None,
@@ -166,6 +171,18 @@ def find_prices(sight: ScalingSight | None) -> Mapping[str, float | None]:
     return {node.name: node.price for node in sight.nodes.value}
 
 
+def _count_gpus(plan: ScalingPlan, sight: ScalingSight | None) -> Mapping[str, int | None]:
+    """Of all nodes of each policy."""
+    if sight is None or not isinstance(sight.nodes, Known):
+        return {}
+    has = {node.name: node.gpus for node in sight.nodes.value}
+    found: dict[str, int | None] = {}
+    for each in plan.nodes:
+        before, more = found.get(each.policy, 0), has.get(each.node)
+        found[each.policy] = None if before is None or more is None else before + more
+    return found
+
+
 def _change(policies: tuple[PolicyScaling, ...]) -> float | None:
     added = [each.per_hour for policy in policies for each in policy.grows]
     saved = [each.per_hour for policy in policies for each in policy.releases]
@@ -176,12 +193,12 @@ def _change(policies: tuple[PolicyScaling, ...]) -> float | None:
 
 
 def _tell_policy(
-    plan: PolicyPlan, sight: ScalingSight | None, prices: Mapping[str, float | None]
+    plan: PolicyPlan, sight: ScalingSight | None, prices: Mapping[str, float | None], boards: Mapping[str, int | None]
 ) -> PolicyScaling:
     policy = plan.policy
     return PolicyScaling(
         name=policy.name, mode=str(policy.mode), acts=plan.acts, driver=str(plan.driver),
-        provider=str(policy.provider), nodes=plan.nodes, desired=plan.desired,
+        provider=str(policy.provider), nodes=plan.nodes, gpus=boards.get(policy.name), desired=plan.desired,
         by_capacity_type={str(tier): count for tier, count in plan.by_tier.items() if count},
         pending_pods=plan.pending, utilization=_round(plan.use, 4), per_hour=_round(plan.cost, 2),
         because=plan.because, blocked=_whys(plan.blocked), brakes=_whys(plan.brakes),
@@ -232,7 +249,7 @@ def _tell_guess(guess: scaling.DemandGuess | None) -> GuessTold | None:
     return GuessTold(
         model=guess.model, error=_round(guess.error, 4), confidence=_round(guess.confidence, 3),
         peak_gpus=_round(guess.peak, 1), utilization=_round(guess.utilization, 3), nodes=guess.nodes,
-        busy_at=answers.instant(guess.busy_at),
+        busy_at=answers.instant(guess.busy_at), ahead=tuple(round(each, 2) for each in guess.ahead if each == each),
     )
 
 

@@ -1,7 +1,7 @@
 """`fallow explain` of what is no workload: node/NAME, and the objects of ours by their kinds.
 
 In: the kind and name as typed, flags. Out: a page, or the same as JSON or YAML. It looks for itself: the API server has
-all of it. Only whom an IdlePolicy rules, and what is planned of nodes, is what the daemon knows, or a look of one's own.
+all of it. Only whom an IdlePolicy rules, and what is planned of nodes, the daemon knows, or a look of one's own.
 """
 
 from __future__ import annotations
