@@ -37,7 +37,8 @@ def read(status: Mapping[str, Any]) -> PolicyStatus:
         stockouts=tuple(filter(None, map(_read_stock_out, _list(status, "stockouts")))),
         grew_at=_instant(status, "lastScaleUpTime"), shrank_at=_instant(status, "lastScaleDownTime"),
         action=_text(status, "lastScalingAction"), reason=_text(status, "lastScalingReason"),
-        interruptions=_count(status, "spotInterruptions"), hits=_count(guesses, "hits"), misses=_count(guesses, "misses"),
+        interruptions=_count(status, "spotInterruptions"), hits=_count(guesses, "hits"),
+        misses=_count(guesses, "misses"),
     )
 
 
