@@ -101,7 +101,8 @@ class NvidiaNode:
     def _restart(self, cut: Mapping[str, int]) -> Iterator[NodeWrite]:
         """It offers what it finds; labels come after it."""
         plain = {_resource_of(name): self._gpus * count for name, count in cut.items()} or {names.GPU: self._gpus}
-        way, shared = next(iter((self._document.get("sharing") or {}).items()), ("", {}))
+        none: tuple[str, Mapping[str, Any]] = ("", {})
+        way, shared = next(iter((self._document.get("sharing") or {}).items()), none)
         replicas = {one["name"]: one["replicas"] for one in shared.get("resources", ())}
         is_renamed = bool(shared.get("renameByDefault"))
         offers = {

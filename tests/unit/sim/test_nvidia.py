@@ -74,7 +74,9 @@ def test_until_it_comes_to_an_end_nothing_is_offered(answer: str) -> None:
     assert bench.play()[-1] == ("success", {names.GPU: 0, "nvidia.com/mig-1g.10gb": 14})
 
 
-@pytest.mark.parametrize(("way", "named", "capable"), [("timeSlicing", "time-slicing", "false"), ("mps", "mps", "true")])
+@pytest.mark.parametrize(
+    ("way", "named", "capable"), [("timeSlicing", "time-slicing", "false"), ("mps", "mps", "true")]
+)
 def test_a_key_that_is_not_there_changes_nothing_until_it_is(way: str, named: str, capable: str) -> None:
     bench = Bench(default=MIXED)
     assert bench.play(device__plugin_config="four") == []

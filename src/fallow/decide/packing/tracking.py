@@ -17,7 +17,7 @@ import numpy as np
 
 from fallow.decide.packing import live, packer, reserve
 from fallow.decide.packing.packer import PackingPolicy
-from fallow.decide.packing.room import GPU, Ints, Nodes, PackingNode, PackingPod, Placement
+from fallow.decide.packing.room import GPU, Ints, Nodes, PackingPod, Placement
 from fallow.model.capacity import Machine, Needs, Tenant
 from fallow.model.units import Instant
 
@@ -42,8 +42,7 @@ class PackingGround(msgspec.Struct, frozen=True, eq=False):
     rows: Mapping[str, int]
     replicas: Ints
     gpu_memory: tuple[int | None, ...]  # MiB of each GPU
-    whole: frozenset[str]  # models of GPUs that nobody shares
-    shared: frozenset[str]
+    models: live.ShareModels
 
 
 def lay_out(machines: Iterable[Machine], cluster: str) -> PackingGround:
@@ -56,12 +55,8 @@ def lay_out(machines: Iterable[Machine], cluster: str) -> PackingGround:
         rows={name: row for row, name in enumerate(nodes.names)},
         replicas=np.array([machine.replicas for machine, _ in kept], np.int64),
         gpu_memory=tuple(machine.gpu_memory for machine, _ in kept),
-        whole=_models(kept, is_shared=False), shared=_models(kept, is_shared=True),
+        models=live.ShareModels(machine for machine, _ in kept),
     )
-
-
-def _models(kept: Sequence[tuple[Machine, PackingNode]], *, is_shared: bool) -> frozenset[str]:
-    return frozenset(node.model for machine, node in kept if machine.gpus and (machine.replicas > 1) == is_shared)
 
 
 def read_request(ground: PackingGround, needs: Needs, shares: int) -> PackingPod | None:
@@ -70,10 +65,7 @@ def read_request(ground: PackingGround, needs: Needs, shares: int) -> PackingPod
     if needs.unknown or (needs.shared and shares == 1) or (count > 1 and shares > 1):
         return None
     milli = GPU // shares if count else 0
-    models = needs.products if count else ()
-    if count and not models and ground.whole and ground.shared:
-        others = ground.shared if shares == 1 else ground.whole
-        models = tuple(sorted((ground.whole if shares == 1 else ground.shared) - others))
+    models = ground.models.accept(needs, shares) if count else ()
     pod = PackingPod("", needs.cpu, needs.memory, count, milli, models)
     return None if pod.find_fault() else pod
 

@@ -17,9 +17,8 @@ SHARE = Needs(cpu=1000, memory=1024, shared=1)
 
 
 def machine(name: str, gpus: int = 4, replicas: int = 1, **more: object) -> Machine:
-    product = "A100" + ("-SHARED" if replicas > 1 else "")
-    has = {"cpu": 64_000, "memory": 262_144, "pods": 100, **more}
-    return Machine(name=name, product=product, gpus=gpus, replicas=replicas, **has)  # type: ignore[arg-type]
+    has = {"cpu": 64_000, "memory": 262_144, "pods": 100, "is_renamed": replicas > 1, **more}
+    return Machine(name=name, product="A100", gpus=gpus, replicas=replicas, **has)  # type: ignore[arg-type]
 
 
 def make_room(*machines: Machine, policy: str = "BestFit") -> tracking.LiveRoom:
