@@ -19,86 +19,19 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final
+from typing import Any
 
-import msgspec
 from tests.real import cluster as clusters
-from tests.real import test_extender, world
+from tests.real import replaying, test_extender, world
 
 from benchmarks import figures
 from benchmarks import packing as packing_bench
 from fallow.decide import packing
-from fallow.decide.packing import tracking
 from fallow.model import units
-from fallow.model.capacity import Machine, Needs
+from fallow.model.capacity import Machine
 
 NODES, PODS, SEED, EVERY = 1000, 1000, 42, 6
-SHARING, SHARES = 12, 2  # every so many nodes share each GPU by so many
-BOUND: Final = "bound"
-KWOK = {"kwok.x-k8s.io/node": "fake"}
-
-
-class Wish(msgspec.Struct, frozen=True):
-    """What a pod asks for. `is_part`: of a GPU that is shared."""
-
-    pod: packing.PackingPod
-    is_part: bool = False
-
-    @property
-    def needs(self) -> Needs:
-        return Needs(
-            cpu=self.pod.cpu, memory=self.pod.memory, products=self.pod.models, shared=int(self.is_part),
-            gpus=0 if self.is_part else self.pod.gpus,
-        )
-
-    @property
-    def gpus(self) -> float:
-        return 1 / SHARES if self.is_part else self.pod.gpus
-
-
-async def _make_node(cluster: clusters.Cluster, row: Machine) -> None:
-    resource, count = ("nvidia.com/gpu", row.gpus) if row.replicas == 1 else (
-        "nvidia.com/gpu.shared", row.gpus * row.replicas)
-    has = {"cpu": f"{row.cpu}m", "memory": f"{row.memory}Mi", "pods": str(row.pods), resource: str(count)}
-    labels = {
-        "kubernetes.io/hostname": row.name, "nvidia.com/gpu.product": row.product,
-        "nvidia.com/gpu.replicas": str(row.replicas),
-    }
-    named = {"name": row.name, "labels": labels, "annotations": KWOK}
-    made = await cluster.create({"apiVersion": "v1", "kind": "Node", "metadata": named})
-    await cluster.patch(made, {"status": {"capacity": has, "allocatable": has}}, part="status")
-
-
-async def _make_nodes(cluster: clusters.Cluster, rows: Sequence[Machine]) -> None:
-    slots = asyncio.Semaphore(8)
-
-    async def one(row: Machine) -> None:
-        async with slots:
-            await _make_node(cluster, row)
-
-    await asyncio.gather(*map(one, rows))
-
-    async def are_usable() -> bool:
-        found = await cluster.objects("v1", "Node")
-        return len(found) == len(rows) and not any(each["spec"].get("taints") for each in found)
-
-    await cluster.wait_until(are_usable, timeout=300)
-
-
-def _manifest(name: str, wish: Wish, namespace: str) -> dict[str, Any]:
-    pod = wish.pod
-    limits = {"cpu": f"{pod.cpu}m", "memory": f"{pod.memory}Mi"}
-    if wish.is_part:
-        limits["nvidia.com/gpu.shared"] = "1"
-    elif pod.gpus:
-        limits["nvidia.com/gpu"] = str(pod.gpus)
-    spec: dict[str, Any] = {"containers": [{"name": "main", "image": "example.invalid/app:1",
-                                            "resources": {"limits": limits, "requests": limits}}]}
-    if pod.models:
-        spec["nodeSelector"] = {"nvidia.com/gpu.product": pod.models[0]}
-    metadata = {"name": name, "namespace": namespace, "labels": {"app": "bench"}}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+SHARING = 12  # every so many nodes share each GPU by two
 
 
 def _bindings(plane: world.ControlPlane) -> list[float]:
@@ -117,7 +50,7 @@ async def _burst(folder: pathlib.Path, *, is_asked: bool) -> float:
                 Machine(name=f"gpu-{number:04}", product="A100", cpu=64_000, memory=262_144, gpus=8, pods=110)
                 for number in range(NODES)
             ]
-            await _make_nodes(cluster, rows)
+            await replaying.make_nodes(cluster, rows)
             if is_asked:
                 await extender.start(cluster, "FGD")
             pid = int(plane._pid_file("kube-scheduler").read_text())
@@ -126,8 +59,8 @@ async def _burst(folder: pathlib.Path, *, is_asked: bool) -> float:
 
             async def create(number: int) -> None:
                 async with slots:
-                    wish = Wish(packing.PackingPod("", 4000, 8192, 1, packing.GPU))
-                    await cluster.create(_manifest(f"p{number:04}", wish, cluster.namespace))
+                    wish = replaying.Wish(packing.PackingPod("", 4000, 8192, 1, packing.GPU))
+                    await cluster.create(replaying.make_manifest(f"p{number:04}", wish, cluster.namespace))
 
             await asyncio.gather(*map(create, range(PODS)))
             began = time.time()
@@ -149,55 +82,26 @@ def burst() -> None:
     figures.show(f"{PODS} pods at once on {NODES} nodes", shown, "1.3 times", asked / alone <= 1.3)
 
 
-def cut(every: int = EVERY, seed: int = SEED) -> tuple[list[Machine], list[Wish]]:
+def cut(every: int = EVERY, seed: int = SEED) -> tuple[list[Machine], list[replaying.Wish]]:
     """Nodes of openb, and the first pods of a stored order that ask for all of their GPUs."""
     trace = packing_bench.read("default")
     rows = [_make_machine(number, row) for number, row in enumerate(list(trace.nodes.values())[::every])]
-    left, wishes = float(sum(row.gpus for row in rows)), list[Wish]()
+    left, wishes = float(sum(row.gpus for row in rows)), list[replaying.Wish]()
     for pod in trace.arrive(seed).pods:
         if left <= 0:
             break
-        is_part = pod.gpus == 1 and pod.milli * SHARES <= packing.GPU
-        wishes.append(Wish(pod, is_part))
+        is_part = pod.gpus == 1 and pod.milli * replaying.SHARES <= packing.GPU
+        wishes.append(replaying.Wish(pod, is_part))
         left -= wishes[-1].gpus
     return rows, wishes
 
 
 def _make_machine(number: int, row: packing.PackingNode) -> Machine:
-    replicas = 1 if number % SHARING else SHARES
+    replicas = 1 if number % SHARING else replaying.SHARES
     return Machine(
         name=row.name, product=row.model, cpu=row.cpu, memory=row.memory, gpus=row.gpus, pods=110, replicas=replicas,
         is_renamed=replicas > 1,
     )
-
-
-def play(rows: Sequence[Machine], wishes: Sequence[Wish], uid: str, policy: str = "FGD") -> float:
-    """By the engine alone, in GPUs. `uid`: of kube-system, from which the tie order comes."""
-    ground = packing.lay_out(rows, uid)
-    asked = [tracking.read_request(ground, wish.needs, SHARES if wish.is_part else 1) for wish in wishes]
-    pods = [pod for pod in asked if pod is not None]
-    assert len(pods) == len(wishes)
-    engine = packing.Packer(ground.nodes, packing.prepare(policy, ground.nodes, pods), ground.order)
-    for pod in pods:
-        engine.arrive(pod)
-    return engine.room.allocated / packing.GPU
-
-
-async def live(
-    cluster: clusters.Cluster, rows: Sequence[Machine], wishes: Sequence[Wish],
-    start: Callable[[], Awaitable[None]] | None = None,
-) -> float:
-    """Through the scheduler, in GPUs."""
-    await _make_nodes(cluster, rows)
-    if start is not None:
-        await start()
-    bound = 0.0
-    for number, wish in enumerate(wishes):
-        made = await cluster.create(_manifest(f"p{number:05}", wish, cluster.namespace))
-        found = await cluster.wait_until(functools.partial(_is_judged, cluster, made), timeout=60)
-        bound += wish.gpus if found == BOUND else 0
-    cluster._made.clear()
-    return bound
 
 
 async def _replay(folder: pathlib.Path, policy: str = "", *, is_for_all: bool = False) -> tuple[float, str]:
@@ -209,21 +113,10 @@ async def _replay(folder: pathlib.Path, policy: str = "", *, is_for_all: bool = 
     with world.running(options) as plane:
         async with clusters.Cluster(plane, folder) as cluster:
             start = functools.partial(extender.start, cluster, policy) if policy else None
-            used = await live(cluster, rows, wishes, start)
+            used = await replaying.live(cluster, rows, wishes, start)
             uid = (await cluster.get("v1", "Namespace", "kube-system"))["metadata"]["uid"]
             extender.stop()
             return used, uid
-
-
-async def _is_judged(cluster: clusters.Cluster, made: dict[str, Any]) -> str:
-    found = await cluster.refresh(made)
-    if found["spec"].get("nodeName"):
-        return BOUND
-    conditions = found.get("status", {}).get("conditions") or []
-    if any(each["type"] == "PodScheduled" and each["status"] == "False" for each in conditions):
-        await cluster.delete(made, gracePeriodSeconds="0")
-        return "dropped"
-    return ""
 
 
 def replay() -> None:
@@ -235,7 +128,8 @@ def replay() -> None:
         some, _ = asyncio.run(_replay(pathlib.Path(folder), "FGD"))
         print(f"  asked about GPU pods alone {100 * some / gpus:.2f} %", flush=True)
         through, uid = asyncio.run(_replay(pathlib.Path(folder), "FGD", is_for_all=True))
-    own, without, steered, partly = (100 * each / gpus for each in (play(rows, wishes, uid), alone, through, some))
+    played = replaying.play(rows, wishes, uid)
+    own, without, steered, partly = (100 * each / gpus for each in (played, alone, through, some))
     shown = (
         f"{steered:.2f} % through the scheduler, {own:.2f} % by the engine alone, {without:.2f} % without us; "
         f"{partly:.2f} % where it is asked about GPU pods alone"

@@ -14,6 +14,7 @@ from typing import Final
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from fallow.decide.packing import live, packer, reserve
 from fallow.decide.packing.packer import PackingPolicy
@@ -41,6 +42,7 @@ class PackingGround(msgspec.Struct, frozen=True, eq=False):
     order: Ints
     rows: Mapping[str, int]
     replicas: Ints
+    renamed: NDArray[np.bool_]  # whether what is shared is asked for by a name of its own
     gpu_memory: tuple[int | None, ...]  # MiB of each GPU
     models: live.ShareModels
 
@@ -54,6 +56,7 @@ def lay_out(machines: Iterable[Machine], cluster: str) -> PackingGround:
         nodes=nodes, order=packer.order_nodes(nodes.names, cluster),
         rows={name: row for row, name in enumerate(nodes.names)},
         replicas=np.array([machine.replicas for machine, _ in kept], np.int64),
+        renamed=np.array([machine.is_renamed for machine, _ in kept], np.bool_),
         gpu_memory=tuple(machine.gpu_memory for machine, _ in kept),
         models=live.ShareModels(machine for machine, _ in kept),
     )
@@ -129,9 +132,11 @@ class LiveRoom:
         self._requests: dict[tuple[Needs, int], PackingPod | None] = {}
         self._placements: dict[Placement, Placement] = {}  # equal ones kept once
         self._gpu_memory: dict[int, int] = {}  # by row: MiB that tenants said they need
-        with_gpus = ground.replicas[ground.nodes.gpus > 0]
         self._every: Ints = np.arange(len(ground.nodes))
-        self._shares, self._shares_shared = _find_only(with_gpus), _find_only(with_gpus[with_gpus > 1])
+        has_gpus = ground.nodes.gpus > 0
+        self._shares, self._shares_shared = (
+            _find_only(ground.replicas[has_gpus & named]) for named in (~ground.renamed, ground.renamed)
+        )
 
     @property
     def allocated(self) -> int:
@@ -210,7 +215,7 @@ class LiveRoom:
 
     def _rank_known(self, needs: Needs, offered: Offered) -> _Found | None:
         """The best of all nodes, as far as they are offered; None where those are too few, or shares differ."""
-        shares = self._shares_shared if needs.shared else self._shares
+        shares = self._shares_shared if needs.shared else self._shares if needs.gpus else 1
         pod = self._read(needs, shares) if shares is not None else None
         if pod is None:
             return None
@@ -223,7 +228,8 @@ class LiveRoom:
         rows = self._find_rows(offered.names())
         if not rows.size:
             return NoOpinion.UnknownNodes
-        shares = np.unique(self.ground.replicas[rows])
+        asks = needs.gpus or needs.shared  # who asks for no GPU does not mind how they are shared
+        shares = np.unique(self.ground.replicas[rows]) if asks else [1]
         if len(shares) > 1:
             return NoOpinion.UnevenShares
         pod = self._read(needs, int(shares[0]))

@@ -121,6 +121,12 @@ def test_where_it_cannot_be_told_nothing_is_said(needs: Needs, nodes: tuple[str,
     assert len(room.promises) == 0
 
 
+def test_who_asks_for_no_gpu_is_packed_on_nodes_that_share_and_that_do_not() -> None:
+    room = make_room(machine("a"), machine("s", replicas=4), machine("t", replicas=2, is_renamed=False))
+    room.see("1", tenant("1", "s", SHARE))
+    assert rank(room, "p", Needs(cpu=1000))[0] == "s"  # the fullest; by itself a scheduler would spread them
+
+
 def test_a_shared_node_lacks_gpu_memory_only_where_that_is_certain() -> None:
     room = make_room(
         machine("s", gpus=1, replicas=4, gpu_memory=80_000), machine("unknown", gpus=1, replicas=4),
