@@ -92,7 +92,8 @@ async def test_a_week_differs_from_a_day_of_the_same_namespace(tmp_path, monkeyp
     async with cost_scenes.opened(cost_scenes.held("GPU-0", TODAY - 5 * DAY, TODAY, of, rate=UNIT), path):
         pass
     for last, said in (("7d", "120.00"), ("1d", "24.00"), ("90m", "1.50")):
-        done = await run_beside("cost", "--namespace", "x", "--last", last, "--format", "json", "--cost-store", str(path))
+        asked = ("--namespace", "x", "--last", last, "--format", "json", "--cost-store", str(path))
+        done = await run_beside("cost", *asked)
         assert json.loads(done.stdout, parse_float=Decimal)["total"] == Decimal(said)
 
 
