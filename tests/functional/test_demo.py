@@ -24,8 +24,8 @@ def start(folder: Path, *words: str) -> subprocess.Popen[str]:
     """A day in a process of its own; `folder` is where the traces are."""
     environment = {**os.environ, "FALLOW_TRACES": str(folder)}
     return subprocess.Popen(
-        [*PROGRAM, "demo", "--nodes", "2", "--port", "0", "--dashboard-port", "0", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        text=True, env=environment,
+        [*PROGRAM, "demo", "--nodes", "2", "--port", "0", "--dashboard-port", "0", *words], stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, text=True, env=environment,
     )
 
 

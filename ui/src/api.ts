@@ -1262,10 +1262,11 @@ export type Unpriced = {
   because: string;
   gpus: number;
 };
-/** GPUs that run now and have no price. */
+/** GPUs that run now and have no price. Not `is_model_known`: its name is in no list of ours, as it stands here. */
 export type UnpricedNow = {
   instanceType: string;
   gpuModel: string;
+  isModelKnown: boolean;
   region: string;
   capacityType: string;
   gpus: number;

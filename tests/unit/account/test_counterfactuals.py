@@ -172,6 +172,7 @@ def test_sharers_save_a_gpu_each_beyond_the_first(pods, gpus):
     shared = SharedGpu(gpu="GPU-0", begin=YESTERDAY, end=YESTERDAY + HOUR)
     rows = counterfactuals.book_sharing(shared, sharers(pods))
     assert sum(row.saved for row in rows) == gpus * P4D
+    assert sum(counterfactuals.read_details(row).gpu_hours for row in rows) == gpus
 
 
 def test_sharing_counts_only_while_we_made_it_so():
