@@ -76,7 +76,11 @@ def make_stories(ground: Groundwork) -> SharingStories:
             policies=lambda: policies.seen, pods=lambda: ground.seen.pods,
             workloads=lambda: ground.seen.workloads({}), read=asked and hurting.HurtReader(*asked).read,
         ),
-        hands=ground.hands, statuses=statuses, metrics=ground.metrics,
+        acts=guarding.GuardHands(
+            hands=ground.hands, statuses=statuses, enter=ground.kept.enter if ground.kept is not None else None,
+            held=lambda now: why_held(ground, now, acts=True, flag=""),
+        ),
+        metrics=ground.metrics,
     )
     sights = reporting.PolicySights(
         policies=lambda: watching.rank(policies.seen), nodes=lambda: _index(made.nodes()),
