@@ -85,14 +85,6 @@ class RemovedNode(msgspec.Struct, frozen=True, kw_only=True):
     until: Second
 
 
-class SharedGpu(msgspec.Struct, frozen=True, kw_only=True):
-    """A GPU that we made shareable, for as long as it was."""
-
-    gpu: str
-    begin: Second
-    end: Second
-
-
 class _Day(msgspec.Struct):
     """Micro-GPU seconds and money of one day."""
 
@@ -251,24 +243,25 @@ def book_spot(intervals: Iterable[Interval], on_demand: OnDemand, begin: Second,
 # ---- sharing ---------------------------------------------------------------------------------------------------------
 
 
-def book_sharing(shared: SharedGpu, intervals: Iterable[Interval]) -> list[BookedSaving]:
-    """While several pods were on one GPU that we made shareable: each beyond the first would have had its own."""
-    mine = [one for one in intervals if one.slice.gpu == shared.gpu and one.slice.pod_uid]
-    edges = sorted({shared.begin, shared.end, *(at for one in mine for at in (one.t0, one.t1))})
+def book_sharing(gpu: str, mine: Sequence[Interval], begin: Second, end: Second) -> list[BookedSaving]:
+    """While several pods were on one GPU that we made share: each beyond the first would have had its own. `mine`: what
+    these pods held of it."""
+    cuts = (at for one in mine for at in (one.t0, one.t1) if begin < at < end)
+    edges = sorted({begin, end, *cuts})
     days = defaultdict[Second, list[int]](lambda: [0, 0, 0])
-    for begin, end in itertools.pairwise(edges):
-        there = [one for one in mine if one.t0 <= begin and one.t1 >= end]
+    for first, last in itertools.pairwise(edges):
+        there = [one for one in mine if one.t0 <= first and one.t1 >= last]
         pods = {one.slice.pod_uid for one in there}
         rate = next((one.slice.rate_nano * WHOLE // one.slice.share for one in there if one.slice.rate_nano), None)
-        if len(pods) < 2 or rate is None or begin < shared.begin or end > shared.end:
+        if len(pods) < 2 or rate is None:
             continue
-        for day, first, last in _by_day(begin, end):
-            days[day][0] += cost_of(rate, last - first) * len(pods)
-            days[day][1] += cost_of(rate, last - first)
-            days[day][2] += WHOLE * (last - first) * (len(pods) - 1)
+        for day, since, until in _by_day(first, last):
+            days[day][0] += cost_of(rate, until - since) * len(pods)
+            days[day][1] += cost_of(rate, until - since)
+            days[day][2] += WHOLE * (until - since) * (len(pods) - 1)
     return [
-        _row(SavingKind.sharing, shared.gpu, day, "", micro, baseline=baseline, actual=actual,
-             details={"gpu": shared.gpu}, realised=True)
+        _row(SavingKind.sharing, gpu, day, "", micro, baseline=baseline, actual=actual, details={"gpu": gpu},
+             realised=True)
         for day, (baseline, actual, micro) in sorted(days.items())
     ]
 

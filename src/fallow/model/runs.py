@@ -15,6 +15,11 @@ SHORTEST: Final = 5.0  # minutes that are ever foretold
 LEAST_USE: Final = 0.1
 
 
+def name_owner(namespace: str, kind: str, name: str) -> str:
+    """As a Task calls it."""
+    return f"{namespace}/{kind}/{name}"
+
+
 class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What is known of a piece of work before it runs. `owner`: its topmost one, by uid or by name."""
 
