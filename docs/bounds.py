@@ -45,7 +45,9 @@ _KEYS = {
 _RESTARTED = tuple(f"apps/{each}" for each in roles.RESTARTED)
 _TEMPLATE_NOTES = ("template", "metadata", "annotations")
 _KEPT_BY_SERVER = ("annotations", "generation", "managedFields", "resourceVersion")
-_OURS = f"k.startsWith('{names.GROUP}/') || k.startsWith('{names.ALIAS_GROUP}/') || k in variables.stops"
+# The server itself counts there how often a DaemonSet's template changed.
+_COUNTED = f"(k == 'deprecated.daemonset.template.generation' && variables.what == '{_DAEMONS}')"
+_OURS = f"k.startsWith('{names.GROUP}/') || k.startsWith('{names.ALIAS_GROUP}/') || k in variables.stops || {_COUNTED}"
 
 
 class Folded(str):
