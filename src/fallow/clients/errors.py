@@ -6,6 +6,8 @@
     ├── Unreachable             no connection, no answer in time, TLS refused
     ├── BadAnswer               an answer came, and it cannot be read or believed
     ├── DriverDown              the GPU driver does not work at all (carries the driver's code)
+    ├── OutOfStock              a cloud has no such machine now
+    ├── QuotaSpent              a cloud gives us no more of them
     └── Rejected                the other side said no (carries status, message, causes); below it, by HTTP status:
                                 Unauthorized, Forbidden, NotFound, Conflict, Gone, Invalid, Throttled, ServerFault
 
@@ -44,6 +46,18 @@ class Unreachable(ClientError):
 
 class BadAnswer(ClientError):
     """An answer came, and it cannot be read or believed."""
+
+
+class OutOfStock(ClientError):
+    """A cloud has no such machine now; `instance_type` and `zone` where it says which."""
+
+    def __init__(self, message: str, *, instance_type: str = "", zone: str = "") -> None:
+        super().__init__(message)
+        self.instance_type, self.zone = instance_type, zone
+
+
+class QuotaSpent(ClientError):
+    """A cloud gives us no more of them: trying again helps only when somebody raises the quota, or machines go."""
 
 
 class DriverDown(ClientError):

@@ -197,6 +197,8 @@ class PredictionStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True
     recommended_nodes: Annotated[Count | None, "Nodes that it would take."] = None
     confidence: Annotated[crd.Number | None, "Share of past guesses that were nearly right."] = None
     next_busy_period: Annotated[Moment | None, "When demand is next expected above 0.6 of the GPUs."] = None
+    hits: Annotated[Count, "Nodes started ahead of time that were used, of the last ones."] = 0
+    misses: Annotated[Count, "Of the last ones, those that nobody used."] = 0
 
 
 class InFlightStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -205,6 +207,10 @@ class InFlightStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     count: Annotated[Count, "How many nodes were asked for."]
     token: Annotated[Text, "By which they are known, so that none is asked for twice."]
     since: Annotated[Moment, "When."]
+    base: Annotated[Count, "The cloud's target before."] = 0
+    instance_type: Annotated[Text, "Which machine."] = ""
+    zone: Annotated[Text, "In which zone."] = ""
+    prewarm: Annotated[Flag, "Whether it was started ahead of demand."] = False
 
 
 class StockOutStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True):

@@ -1,0 +1,504 @@
+"""Nodes that come and go, as the brain sees and decides it: who waits, which nodes there are, what comes next.
+
+In: a ScalingSight, all of it at one instant; ScalingMemory, handed back from the cycle before. Out: a ScalingPlan: a
+verdict for every pod that waits and every node of a policy, and the decisions. A node that is drained carries its
+record (`DrainRecord`), one whose cloud takes it back a SpotRecord: what was meant is on the object before it is done.
+Invariant: what is not known is None or Unseen, and then nothing is removed. Losing the memory makes us slower only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, Literal, TypeAlias, TypeVar
+
+import msgspec
+
+from fallow.model.classes import WorkClass
+from fallow.model.cluster import Owner, PodId
+from fallow.model.cost import CapacityType
+from fallow.model.machines import CloudMachine, MachineGroup, MachineShape, WantOfMachines
+from fallow.model.policies.scaling import NodeDriver, NodePool, PoolTaint, ScalingPolicy
+from fallow.model.seen import ABSENT, Input, Register
+from fallow.model.units import Instant, Seconds
+
+T = TypeVar("T")
+
+# ---- what is seen ----------------------------------------------------------------------------------------------------
+
+
+class EvictionRank(StrEnum):
+    """In which order pods go from a node that ends."""
+
+    low = "low"
+    medium = "medium"
+    high = "high"
+
+
+class WaitHold(StrEnum):
+    """Why a pod that waits is nobody's demand, whatever fits."""
+
+    SchedulingGated = "SchedulingGated"
+    Nominated = "Nominated"  # the scheduler has chosen a node and makes room there
+    Queued = "Queued"  # a Kueue Workload that is not admitted
+    VolumeUnbound = "VolumeUnbound"  # the only reason that it waits
+    BeingDeleted = "BeingDeleted"
+    NotJudged = "NotJudged"  # the scheduler has not said yet that it fits nowhere
+    Placeholder = "Placeholder"  # our own headroom
+
+
+class NodeToleration(msgspec.Struct, frozen=True):
+    """`key` "": all. `operator`: Exists or Equal."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
+class ScaledPod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A pod that runs or waits, as far as nodes that come and go concern it. `asks`: by resource as nodes advertise it
+    (`cpu` in milli-cores, `memory` in MiB, GPU resources in pieces). `unclear`: why it cannot be said what it takes or
+    where it fits; `fixed`: why it must not be moved; "": nothing speaks against it."""
+
+    id: PodId
+    node: str = ""
+    asks: Mapping[str, int]
+    unclear: str = ""
+    fixed: str = ""
+    held: WaitHold | None = None
+    stays: bool = False  # it belongs to its node: a DaemonSet's, or a static pod
+    is_going: bool = False
+    is_ready: bool = False
+    owner: Owner | None = None
+    created_at: Instant = 0.0
+    waits_since: Instant | None = None  # unschedulable since; None: it does not wait, or nobody said since when
+    priority: int = 0
+    work: WorkClass = WorkClass.batch
+    replicas: int | None = None  # of its workload; None: not known
+    spot_ok: bool | None = None  # as its people said; None: they did not
+    rank: EvictionRank = EvictionRank.medium
+    grace: Seconds = 30.0
+    node_selector: Mapping[str, str] = {}
+    affinity: Any = None  # required node affinity, as the API has it
+    tolerations: tuple[NodeToleration, ...] = ()
+
+
+class DrainKind(StrEnum):
+    empty = "empty"
+    squatted = "squatted"  # no GPU pod, and those without fit elsewhere
+    under_used = "under-used"
+    failed = "failed"  # it never became Ready
+
+
+class DrainRecord(msgspec.Struct, frozen=True, rename="camel"):
+    """On the node in the very patch that cordons it. `removing`: its machine was told to go."""
+
+    v: Literal[1]
+    policy: str
+    since: Instant
+    reason: DrainKind
+    because: str
+    cordoned_by_us: bool
+    refused: str = ""  # what an eviction was last answered
+    removing: Instant | None = None
+
+
+class SpotRecord(msgspec.Struct, frozen=True, rename="camel"):
+    """On the node in the very patch that cordons it: its cloud takes it back. `replaced`: by tokens."""
+
+    v: Literal[1]
+    policy: str
+    since: Instant
+    ends_at: Instant | None  # None: a recommendation
+    cordoned_by_us: bool
+    replaced: tuple[str, ...] = ()
+
+
+class ScaledNode(msgspec.Struct, frozen=True, kw_only=True):
+    """`pool`: of the policy, by name; "": none claims it. `has`: allocatable, by resource. `use`: mean of all its GPUs
+    over five minutes, 0 to 1. `kept`: why it must not be released. `is_broken`: there is a record, and it cannot be
+    read. `is_emptied`: consolidation has emptied and cordoned it, for whoever takes it. `driver_pool`: the Karpenter
+    NodePool that it is of."""
+
+    name: str
+    uid: str
+    version: str
+    provider_id: str = ""
+    labels: Mapping[str, str] = {}
+    taints: tuple[PoolTaint, ...] = ()
+    has: Mapping[str, int]
+    gpus: int | None = None
+    is_ready: bool = False
+    is_cordoned: bool = False
+    is_going: bool = False
+    created_at: Instant
+    tier: CapacityType = CapacityType.on_demand
+    instance_type: str = ""
+    zone: str = ""
+    pool: str = ""
+    driver_pool: str = ""
+    price: float | None = None
+    use: float | None = None
+    kept: str = ""
+    drain: DrainRecord | None = None
+    spot: SpotRecord | None = None
+    is_broken: bool = False
+    is_emptied: bool = False
+    warned_at: Instant | None = None  # spot-interruption-warning, as its watch wrote it
+    ends_at: Instant | None = None  # spot-termination-time
+    rests_until: Instant | None = None  # after a drain that was undone
+    prewarmed_until: Instant | None = None
+
+
+class SpendLimit(msgspec.Struct, frozen=True, kw_only=True):
+    """What an exceeded budget forbids, and to whose pods (uids)."""
+
+    budget: str
+    pods: frozenset[str]
+    closed: frozenset[CapacityType] = frozenset()
+    most_spot_nodes: int | None = None
+    prefers_on_demand: bool = False
+
+
+class DriversSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """Who else moves machines here. `limits`: NodePools of Karpenter that reached theirs, with a sentence."""
+
+    karpenter: bool = False
+    cluster_autoscaler: bool = False
+    buffers: str = ""  # the version of CapacityBuffer that is served; "": none
+    requests: bool = False  # ProvisioningRequest is served
+    limits: Mapping[str, str] = {}
+
+
+class DemandPast(msgspec.Struct, frozen=True, kw_only=True):
+    """Hourly means of GPUs in use and waited for, of one policy; nan where nobody looked. `ends_at`: of the last."""
+
+    ends_at: Instant
+    hours: tuple[float, ...]
+
+
+class ScalingSight(msgspec.Struct, frozen=True, kw_only=True):
+    """`pods`: all that run or wait. `nodes`: all. `groups`: by policy. `machines`: by policy, of groups of its pools.
+    `shapes`: what a machine type has, by its name, where anybody knows. `prices`: of an hour, by machine type and tier.
+    `wants`: what clouds said they could not give lately. `measured`: why use is not known anywhere; "": it may be."""
+
+    taken_at: Instant
+    policies: Input[tuple[ScalingPolicy, ...]]
+    pods: Input[tuple[ScaledPod, ...]]
+    nodes: Input[tuple[ScaledNode, ...]]
+    drivers: Input[DriversSeen]
+    groups: Mapping[str, Input[tuple[MachineGroup, ...]]] = {}
+    machines: Mapping[str, Input[tuple[CloudMachine, ...]]] = {}
+    wants: tuple[WantOfMachines, ...] = ()
+    shapes: Register[MachineShape] = Register({})
+    prices: Mapping[tuple[str, CapacityType], float] = {}
+    limits: Input[tuple[SpendLimit, ...]] = ABSENT
+    past: Mapping[str, DemandPast] = {}
+    measured: str = ""
+
+
+# ---- what is kept, between cycles and in the policy's status ---------------------------------------------------------
+
+
+class InFlight(msgspec.Struct, frozen=True, kw_only=True):
+    """Machines that were asked for and are no nodes yet. In status first; `base`: the cloud's target then."""
+
+    pool: str
+    tier: CapacityType
+    count: int
+    base: int
+    token: str
+    since: Instant
+    instance_type: str = ""
+    zone: str = ""
+    is_prewarm: bool = False
+
+
+class StockOut(msgspec.Struct, frozen=True, kw_only=True):
+    pool: str
+    tier: CapacityType
+    until: Instant
+    failures: int
+    instance_type: str = ""
+    zone: str = ""
+
+
+class ScalingMemory(msgspec.Struct, frozen=True, kw_only=True):
+    """`unneeded`: nodes by uid, since when nobody needs them. `under_used`: share of nodes in the cycle before.
+    `calm`: cycles since a jump of the measurements. `busy`: policies by name, since when all their GPUs are."""
+
+    unneeded: Mapping[str, Instant] = {}
+    under_used: Mapping[str, float] = {}
+    calm: Mapping[str, int] = {}
+    busy: Mapping[str, Instant] = {}
+    failures: Mapping[str, tuple[int, Instant]] = {}  # of the provider, in a row, and the last
+    guessed: Mapping[str, Instant] = {}  # when each policy's demand was last foreseen
+
+
+# ---- what is decided -------------------------------------------------------------------------------------------------
+
+
+class Fit(StrEnum):
+    """What a pod that waits means for nodes."""
+
+    FitsNow = "FitsNow"
+    FitsInFlight = "FitsInFlight"
+    NeedsNode = "NeedsNode"
+    NoPoolFits = "NoPoolFits"
+    Held = "Held"  # see WaitHold
+    CannotTell = "CannotTell"
+
+
+class PodVerdict(msgspec.Struct, frozen=True, kw_only=True):
+    """`where`: a node or a pool. `policy`: whose pools were tried."""
+
+    pod: PodId
+    fit: Fit
+    because: str
+    held: WaitHold | None = None
+    policy: str = ""
+    where: str = ""
+
+
+class NodeStay(StrEnum):
+    """Why a node stays, or what is done with it."""
+
+    Needed = "Needed"
+    Busy = "Busy"
+    UseUnknown = "UseUnknown"
+    NotLongUnneeded = "NotLongUnneeded"
+    Unmovable = "Unmovable"
+    NoRoomElsewhere = "NoRoomElsewhere"
+    Kept = "Kept"
+    Reserved = "Reserved"
+    Prewarmed = "Prewarmed"
+    Rests = "Rests"
+    AtMinimum = "AtMinimum"
+    DemandWaits = "DemandWaits"
+    CoolingDown = "CoolingDown"
+    Disruption = "Disruption"
+    Halted = "Halted"
+    CannotTell = "CannotTell"
+    Cordoned = "Cordoned"  # by somebody else
+    Releasing = "Releasing"  # it is drained, or would be
+    Interrupted = "Interrupted"
+    NotOurs = "NotOurs"  # no policy means it
+
+
+class NodeVerdict(msgspec.Struct, frozen=True, kw_only=True):
+    node: str
+    policy: str
+    stay: NodeStay
+    because: str
+    kind: DrainKind | None = None
+    since: Instant | None = None  # unneeded since
+
+
+class GrowReason(StrEnum):
+    PendingPods = "PendingPods"
+    QueueLong = "QueueLong"
+    QueueSlow = "QueueSlow"
+    HighUtilization = "HighUtilization"
+    Forecast = "Forecast"
+    SpotReplacement = "SpotReplacement"
+
+
+class Grow(msgspec.Struct, frozen=True, kw_only=True):
+    """So many more nodes of a pool. `others`: pools to try in the same cycle where this one is out of stock."""
+
+    policy: str
+    pool: NodePool
+    tier: CapacityType
+    count: int
+    reason: GrowReason
+    because: str
+    pods: tuple[PodId, ...] = ()
+    instance_type: str = ""
+    price: float | None = None  # of one, an hour
+    others: tuple[NodePool, ...] = ()
+
+
+class Release(msgspec.Struct, frozen=True, kw_only=True):
+    """Begin to drain a node, so that its machine can go."""
+
+    policy: str
+    node: str
+    uid: str
+    kind: DrainKind
+    because: str
+    moves: tuple[tuple[PodId, str], ...] = ()  # who would go where
+
+
+class Brake(StrEnum):
+    TooManyUnready = "TooManyUnready"
+    MetricsJump = "MetricsJump"
+    Window = "Window"
+    ProviderFailing = "ProviderFailing"
+
+
+class Blocked(StrEnum):
+    """Why a policy does not do what it would."""
+
+    Overlap = "Overlap"
+    OwnedByOtherAutoscaler = "OwnedByOtherAutoscaler"
+    ProviderUnavailable = "ProviderUnavailable"
+    NoPoolFits = "NoPoolFits"
+    Invalid = "Invalid"
+    Disabled = "Disabled"
+    Unseen = "Unseen"  # pods, nodes or who drives are not seen
+
+
+class Headroom(msgspec.Struct, frozen=True, kw_only=True):
+    """What is started ahead of demand: so many nodes of a pool for a while."""
+
+    policy: str
+    pool: NodePool
+    nodes: int
+    until: Instant
+    because: str
+
+
+class DemandGuess(msgspec.Struct, frozen=True, kw_only=True):
+    """`peak`: GPUs at the coming one. `model`, `error`: by which, and how far off it was lately."""
+
+    peak: float | None = None
+    utilization: float | None = None
+    nodes: int | None = None
+    confidence: float | None = None
+    busy_at: Instant | None = None
+    model: str = ""
+    error: float | None = None
+
+
+class PolicyPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """Of one policy. `blocked`, `brakes`: with a sentence each. `desired`: nodes there should be. `use`: mean of its
+    GPUs; None: not known. `acts`: False where this is only advice. `strays`: machines that never became nodes and go.
+    `wanted`: a pod that waits, by the node that is drained and that it fits. `prewarmed`: nodes started ahead of demand
+    whose turn is over, and whether anybody used them."""
+
+    policy: ScalingPolicy
+    driver: NodeDriver = NodeDriver.direct
+    acts: bool = False
+    blocked: Mapping[Blocked, str] = {}
+    brakes: Mapping[Brake, str] = {}
+    grows: tuple[Grow, ...] = ()
+    releases: tuple[Release, ...] = ()
+    headroom: tuple[Headroom, ...] = ()
+    in_flight: tuple[InFlight, ...] = ()
+    arrived: tuple[InFlight, ...] = ()  # of those in status, what is there now
+    late: tuple[InFlight, ...] = ()  # that never came
+    strays: tuple[CloudMachine, ...] = ()
+    wanted: Mapping[str, str] = {}
+    prewarmed: Mapping[str, bool] = {}
+    stockouts: tuple[StockOut, ...] = ()
+    guess: DemandGuess | None = None
+    nodes: int = 0
+    by_tier: Mapping[CapacityType, int] = {}
+    desired: int = 0
+    pending: int = 0
+    use: float | None = None
+    cost: float | None = None  # of an hour of all its nodes; None: of one it is not known
+    because: str = ""
+
+
+class ScalingPlan(msgspec.Struct, frozen=True, kw_only=True):
+    taken_at: Instant
+    policies: tuple[PolicyPlan, ...] = ()
+    pods: tuple[PodVerdict, ...] = ()
+    nodes: tuple[NodeVerdict, ...] = ()
+    memory: ScalingMemory = ScalingMemory()
+    unseen: str = ""  # why nothing could be planned at all
+
+
+# ---- a node that goes, step by step ----------------------------------------------------------------------------------
+
+
+class LeavingNode(msgspec.Struct, frozen=True, kw_only=True):
+    """A node with everybody on it, read just before a step; `use` as it was last measured. `wanted`: a pod that waits
+    and would fit here. `refused`: uids whose eviction was refused so far, `refused_at`: the last time. `blocked`: why
+    an eviction can never be granted. `driver`: who removes the machine."""
+
+    node: ScaledNode
+    pods: tuple[ScaledPod, ...]
+    policy: ScalingPolicy | None  # None: it is gone
+    driver: NodeDriver = NodeDriver.direct
+    wanted: str = ""
+    refused: frozenset[str] = frozenset()
+    refused_at: Instant | None = None
+    blocked: str = ""
+
+
+class BeginDrain(msgspec.Struct, frozen=True):
+    """Record, cordon and taint in one patch."""
+
+    record: DrainRecord
+
+
+class BeginSpot(msgspec.Struct, frozen=True):
+    """Record, cordon and taint in one patch; a record of a drain and its taint go with it."""
+
+    record: SpotRecord
+
+
+class EvictNow(msgspec.Struct, frozen=True):
+    """By the Eviction API, with its uid. `grace` None: the pod's own."""
+
+    pod: PodId
+    grace: Seconds | None = None
+
+
+class DeleteNow(msgspec.Struct, frozen=True):
+    """The machine ends anyway, and a budget refused until the last moment."""
+
+    pod: PodId
+    grace: Seconds
+
+
+class RemoveMachine(msgspec.Struct, frozen=True):
+    """The record first, then the cloud; one that is told so again is no error."""
+
+    record: DrainRecord
+
+
+class DeleteNode(msgspec.Struct, frozen=True):
+    """Its machine is gone, and its object stayed."""
+
+    because: str
+
+
+class UndoDrain(msgspec.Struct, frozen=True):
+    """Taints and records go, and the cordon where it was ours; it then rests."""
+
+    because: str
+    uncordons: bool
+    rests: Seconds = 3600.0
+
+
+class StayPut(msgspec.Struct, frozen=True):
+    because: str
+
+
+LeavingStep: TypeAlias = (
+    BeginDrain | BeginSpot | EvictNow | DeleteNow | RemoveMachine | DeleteNode | UndoDrain | StayPut
+)
+
+
+def read_drain(text: str | None) -> DrainRecord | None:
+    """None: there is none that can be read."""
+    return _read(text, DrainRecord)
+
+
+def read_spot(text: str | None) -> SpotRecord | None:
+    return _read(text, SpotRecord)
+
+
+def _read(text: str | None, shape: type[T]) -> T | None:
+    try:
+        return msgspec.json.decode(text, type=shape) if text else None
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return None
+
+
+def write(record: DrainRecord | SpotRecord) -> str:
+    return msgspec.json.encode(record).decode()
