@@ -270,9 +270,9 @@ class RunPast:
 def ask_for_room(incoming: Contender, running: Iterable[Contender]) -> RoomAsked:
     """`running`: all that run; who holds less than it asks for makes no room for it."""
     enough = (each for each in running if _has_enough(each, incoming))
-    told = [(each, _weigh(each, incoming)) for each in enough]
-    first = sorted(told, key=lambda one: (not one[1].is_yes, one[0].priority or 0, -_minutes(one[0])))
-    counts = Counter(advice.reason for _, advice in told)
+    weighed = [(each, _weigh(each, incoming)) for each in enough]
+    first = sorted(weighed, key=lambda one: (not one[1].is_yes, one[0].priority or 0, -_minutes(one[0])))
+    counts = Counter(advice.reason for _, advice in weighed)
     return RoomAsked(incoming=incoming, counts=counts, named=tuple(first[:MOST_NAMED]))
 
 

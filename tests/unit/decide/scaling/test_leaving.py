@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
+from tests.unit.decide.scaling.stage import NOW, daemon, node, pod, policy
 
 from fallow import names
 from fallow.decide import scaling
@@ -28,7 +29,6 @@ from fallow.model.scaling import (
     StayPut,
     UndoDrain,
 )
-from tests.unit.decide.scaling.stage import NOW, daemon, node, pod, policy
 
 LOW, MEDIUM, HIGH = EvictionRank
 RECORD = DrainRecord(1, "default", NOW - 60, DrainKind.under_used, "hardly used", True)
