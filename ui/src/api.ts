@@ -1073,7 +1073,7 @@ export type ShareTakenBack = {
   policy: string | null;
   times: number;
 };
-/** `pod`: the one that was looked at; `shared_pods` of its `pods` were changed. `next`: what a pod like it would get now, by `reason`: a part of a GPU (`resource`), the same if somebody let it (audited), or a whole one. `unprotected`: what its way of sharing does not keep apart. `opt_out`: the annotation, and the command. */
+/** `pod`: the one that was looked at; `shared_pods` of its `pods` were changed. `next`: what a pod like it would get now, by `reason`: a part of a GPU (`resource`), the same if somebody let it (audited), or a whole one. `unprotected`: what its way of sharing does not keep apart. `opt_out`: the annotation, and the command. `assumed`: what of the webhook nobody saw. */
 export type ShareTold = {
   pod: string;
   pods: number;
@@ -1089,6 +1089,7 @@ export type ShareTold = {
   unprotected: string | null;
   optOut: string | null;
   optOutCommand: string | null;
+  assumed?: string | null;
 };
 /** `room` None: nobody has looked yet, or it cannot be looked at; then `unknown` says why where that is known. */
 export type Sharing = {

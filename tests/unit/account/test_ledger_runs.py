@@ -44,6 +44,19 @@ async def test_pods_that_we_made_share_saved_a_gpu_each_beyond_the_first_while_t
     assert row.baseline - row.actual == row.saved
 
 
+async def test_each_namespace_saved_what_its_own_pods_did_not_pay() -> None:
+    both = [
+        one for space, slot in (("red", "0"), ("red", "1"), ("blue", "2"))
+        for one in cost_scenes.held("GPU-0", YESTERDAY, YESTERDAY + HOUR,
+                                    cost_scenes.key(space, "serve", sharing=Sharing.mps), share=WHOLE // 4, slot=slot,
+                                    pod=f"pod-{slot}")
+    ]
+    rows = {row.namespace: row for row in (await find(both, "pod-0", "pod-1", "pod-2")).savings}
+    assert sum(row.saved for row in rows.values()) == 2 * P4D
+    assert (rows["red"].baseline, rows["blue"].baseline) == (2 * P4D, P4D)
+    assert rows["red"].saved == pytest.approx(2 * rows["blue"].saved, abs=2)
+
+
 @pytest.mark.parametrize("shared", [(), ("pod-1",), ("somebody",)])
 async def test_who_shares_by_himself_was_not_saved_by_us(shared: tuple[str, ...]) -> None:
     assert (await find(sharers(3), *shared)).savings == ()
