@@ -19,7 +19,7 @@ _LEAST_WATCHED: Final = 0.5
 _LONGEST_LOOK: Final = 120.0  # seconds that one count may stand for
 
 
-class _Running(msgspec.Struct):
+class _OpenHour(msgspec.Struct):
     hour: Second
     at: Instant
     gpus: float
@@ -32,7 +32,7 @@ class DemandHours:
 
     def __init__(self, before: Iterable[DemandHour] = ()) -> None:
         self._known: dict[str, dict[Second, float]] = {}
-        self._running: dict[str, _Running] = {}
+        self._running: dict[str, _OpenHour] = {}
         self.recall(before)
 
     def recall(self, before: Iterable[DemandHour]) -> None:
@@ -53,7 +53,7 @@ class DemandHours:
         hour = int(now) // HOUR * HOUR
         running = self._running.get(policy)
         if running is None or now < running.at:
-            self._running[policy] = _Running(hour, now, gpus)
+            self._running[policy] = _OpenHour(hour, now, gpus)
             return None
         until = min(now, float(running.hour + HOUR))
         stretch = min(until - running.at, _LONGEST_LOOK)
@@ -61,7 +61,7 @@ class DemandHours:
         if hour == running.hour:
             running.at, running.gpus = now, gpus
             return None
-        self._running[policy] = _Running(hour, now, gpus)
+        self._running[policy] = _OpenHour(hour, now, gpus)
         if running.seconds < _LEAST_WATCHED * HOUR:
             return None
         return DemandHour(policy, running.hour, running.summed / running.seconds)

@@ -36,7 +36,7 @@ _ACTIONS: Final = {GrowReason.Forecast: "prewarm", GrowReason.SpotReplacement: "
 
 
 class ScalingAccount:
-    """`put`: into the audit. `told`: uids of pods whose people know."""
+    """`put`: into the audit. `informed`: uids of pods whose people know."""
 
     def __init__(
         self, metrics: telemetry.Telemetry, *, put: Callable[[Chapter], None] = lambda chapter: None,
@@ -44,7 +44,7 @@ class ScalingAccount:
     ) -> None:
         self._metrics, self._put, self._currency = metrics, put, currency
         self.demand = DemandHours()
-        self.told: set[str] = set()
+        self.informed: set[str] = set()
         self._removed: list[tuple[Instant, str, float]] = []  # when, of which policy, what it cost an hour
         self._interrupted: dict[str, str] = {}  # uid of a node -> policy, while it is there
         self._counts = Counter[str]()  # by policy: interruptions since we started

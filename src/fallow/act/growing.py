@@ -7,7 +7,7 @@ asking again is growing once.
 Invariant: no cloud is asked for what is not in the status. What may or may not have been carried out stays in flight.
 """
 
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -16,9 +16,9 @@ from fallow.act.scaling_statuses import Deed, ScalingStatuses
 from fallow.clients import errors
 from fallow.clients.clouds import Cloud
 from fallow.model.cost import CapacityType
-from fallow.model.machines import Growth
+from fallow.model.machines import CloudMachine, Growth
 from fallow.model.policies.scaling import NodePool, ScalingPolicy
-from fallow.model.scaling import Grow, GrowReason, InFlight, StockOut
+from fallow.model.scaling import Grow, GrowReason, InFlight, PolicyPlan, StockOut
 from fallow.model.units import Instant
 
 WORDS: Mapping[GrowReason, str] = {GrowReason.Forecast: "prewarm", GrowReason.SpotReplacement: "spot_replace"}
@@ -75,6 +75,10 @@ class Grower:
                 await self._statuses.note_growth(policy, in_flight, stockouts, None, now)
                 said.append(f"pool {pool.name}: {problem}")
                 continue
+            except (errors.Conflict, errors.Invalid) as problem:  # it was not done, and is planned anew
+                await self._statuses.note_growth(policy, in_flight, stockouts, None, now)
+                said.append(f"pool {pool.name}: {problem}")
+                break
             except errors.ClientError as problem:  # it may have heard us: what is in flight will show
                 return Grown(
                     in_flight=(*in_flight, made), stockouts=stockouts, pool=pool, failure=str(problem),
@@ -85,6 +89,36 @@ class Grower:
             said.append(f"{wanted.count} more of pool {pool.name} ({pool.tier}): {wanted.because}")
             return Grown(in_flight=(*in_flight, made), stockouts=cleared, pool=pool, said="; ".join(said))
         return Grown(in_flight=in_flight, stockouts=stockouts, said="; ".join(said) or "no pool can be asked")
+
+    async def ask_again(
+        self, plan: PolicyPlan, cloud: Cloud, targets: Mapping[str, int], asked: Collection[str]
+    ) -> list[str]:
+        """What an earlier self wrote down, and may have been killed before it asked: never for more than that.
+        `asked`: tokens of what this process asked for. What was done, a sentence each."""
+        groups, said = {pool.name: pool.group for pool in plan.policy.pools}, list[str]()
+        for each in plan.in_flight:
+            group = groups.get(each.pool, "")
+            if each.token in asked or group not in targets or targets[group] >= each.base + each.count:
+                continue
+            try:
+                await cloud.grow(Growth(group=group, count=each.count, base=each.base, token=each.token))
+            except errors.ClientError as problem:
+                said.append(f"pool {each.pool}: {problem}")
+            else:
+                said.append(f"pool {each.pool}: {each.count} more are asked for again")
+        return said
+
+    async def drop(self, strays: Sequence[CloudMachine], cloud: Cloud) -> list[str]:
+        """Machines that never became nodes."""
+        said = list[str]()
+        for each in strays:
+            try:
+                await cloud.remove(each.group, [each.id])
+            except errors.ClientError as problem:
+                said.append(f"machine {each.id} of {each.group}: {problem}")
+            else:
+                said.append(f"machine {each.id} of {each.group} never became a node, and goes")
+        return said
 
     def _note(
         self, stockouts: Sequence[StockOut], pool: NodePool, problem: errors.ClientError, now: Instant

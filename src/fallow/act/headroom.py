@@ -130,8 +130,8 @@ def _buffers(version: str) -> kube.Resource:
 
 def name_of(policy: str, pool: NodePool) -> str:
     """The pool's name; of two policies with pools of one name each has its own."""
-    told = hashlib.sha256(policy.encode()).hexdigest()[:4]
-    return f"{PREFIX}{pool.name[:40].strip('.-')}-{told}"
+    digest = hashlib.sha256(policy.encode()).hexdigest()[:4]
+    return f"{PREFIX}{pool.name[:40].strip('.-')}-{digest}"
 
 
 def make_template(pool: NodePool, driver: NodeDriver) -> dict[str, Any]:

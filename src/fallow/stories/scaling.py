@@ -13,7 +13,7 @@ that leave are looked at, as often as their deadlines need.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final
 
 import msgspec
@@ -27,19 +27,17 @@ from fallow.act.headroom import HeadroomHands
 from fallow.act.leaving import LeavingHands, node_ref
 from fallow.act.scaling_statuses import Deed, ScalingStatuses
 from fallow.clients import errors
-from fallow.clients.clouds import Cloud
 from fallow.decide import scaling as deciding
 from fallow.model import cluster, scaling_status, seen, units
 from fallow.model.cost import DemandHour
 from fallow.model.history import Happened
-from fallow.model.machines import CloudMachine, Growth, MachineGroup
+from fallow.model.machines import CloudMachine, MachineGroup
 from fallow.model.policies.scaling import NodeDriver, ScalingPolicy
 from fallow.model.scaling import (
     BeginDrain,
     EvictNow,
     Fit,
     GrowReason,
-    InFlight,
     LeavingNode,
     LeavingStep,
     PolicyPlan,
@@ -124,6 +122,7 @@ class ScalingStory:
         self._complaint = Complaint("which nodes are needed is not known: %s")
         self._said: dict[str, str] = {}
         self._stands: dict[str, Grown] = {}  # by policy: what is on its way since this turn
+        self._machines: list[CloudMachine] = []
 
     async def tick(self, turn: Turn) -> ScalingCycle:
         done: list[str] = []
@@ -136,6 +135,7 @@ class ScalingStory:
         await self._hear(turn)
         sight, plan = await self._plan(turn)
         self._memory, self._stands = plan.memory, {}
+        self._machines = [each for found in sight.machines.values() for each in seen.sure(found)]
         made = ScalingCycle(plan=plan, sight=sight)
         # 3. Act: the cordon of what ends, its replacement, whoever leaves, growth, whom nobody needs.
         if self._terms.is_on and self._terms.acts:
@@ -235,6 +235,11 @@ class ScalingStory:
                     return
             except errors.Conflict:
                 log.debug("%s changed meanwhile: it is looked at again", node.name)
+            except errors.ClientError as problem:
+                done.append(f"{node.name}: {problem}")
+                if isinstance(step, RemoveMachine):
+                    self._memory = deciding.note_failure(self._memory, _policy_of(there), turn.now)
+                return
 
     async def _look_at(self, node: ScaledNode, made: ScalingCycle, turn: Turn) -> LeavingNode | None:
         found = await turn.in_time(self._eyes.look_at(node.name, turn.now))
@@ -263,6 +268,10 @@ class ScalingStory:
     async def _carry_out(self, there: LeavingNode, step: LeavingStep, turn: Turn, done: list[str]) -> bool:
         """Whether a further step may follow in this turn."""
         node, now = there.node, turn.clock()
+        is_told = node.drain is not None and node.drain.removing is not None
+        if isinstance(step, RemoveMachine) and not is_told and self._find_machine(node) is None:
+            done.append(f"{node.name}: its cloud does not know its machine, so that none is removed")
+            return False
         result = await self._hands.leaving.carry_out(there, step, now, lambda each: self._remove(each, there))
         done.append(f"{node.name}: {result.said}")
         if result.refused:
@@ -275,23 +284,23 @@ class ScalingStory:
             self._account.note(Happened.drain_undone, node_ref(node), step.because, now, policy=_policy_of(there))
             return False
         if isinstance(step, RemoveMachine):
-            await self._note_removed(node, there.policy, now)
+            self._memory = deciding.clear_failures(self._memory, _policy_of(there))
+            if not is_told:
+                await self._note_removed(node, there.policy, now)
             return False
         if isinstance(step, BeginDrain) and there.driver is not NodeDriver.direct:
             self._leaving[node.uid] = node, step.record.policy
         return True
 
     async def _remove(self, node: ScaledNode, there: LeavingNode) -> None:
-        cloud = self._find_cloud(there.policy) if there.policy is not None else None
-        machine = self._find_machine(node)
-        if cloud is None or machine is None:
-            raise errors.NotFound(404, f"the machine of {node.name} is not known to its cloud")
-        await cloud.remove(machine.group, [machine.id])
+        """One that its cloud does not have any more is gone."""
+        cloud, machine = self._find_cloud(there.policy) if there.policy else None, self._find_machine(node)
+        if cloud is not None and machine is not None:
+            await cloud.remove(machine.group, [machine.id])
 
     def _find_machine(self, node: ScaledNode) -> CloudMachine | None:
-        sight = self._last.sight
-        machines = [each for found in (sight.machines.values() if sight else ()) for each in seen.sure(found)]
-        return next((each for each in machines if node.provider_id and each.provider_id == node.provider_id), None)
+        found = (each for each in self._machines if node.provider_id and each.provider_id == node.provider_id)
+        return next(found, None)
 
     async def _note_removed(self, node: ScaledNode, policy: ScalingPolicy | None, now: Instant) -> None:
         """From here on its cooldown runs, and what it would have cost is saved."""
@@ -309,8 +318,9 @@ class ScalingStory:
             if cloud is None or not turn.may_act():
                 continue
             targets = _find_targets(made.sight, plan.policy.name)
-            await self._ask_again(plan, cloud, targets, done)
-            await self._drop_strays(plan, cloud, turn, done)
+            done += await self._hands.grower.ask_again(plan, cloud, targets, self._asked)
+            done += await self._hands.grower.drop(plan.strays, cloud)
+            self._asked |= {each.token for each in plan.in_flight}
             stands = Grown(in_flight=plan.in_flight, stockouts=plan.stockouts, said="")
             for wanted in plan.grows:
                 is_urgent = wanted.reason is GrowReason.SpotReplacement
@@ -329,25 +339,6 @@ class ScalingStory:
                 if stands.failure:
                     break
 
-    async def _ask_again(
-        self, plan: PolicyPlan, cloud: Cloud, targets: Mapping[str, int], done: list[str]
-    ) -> None:
-        """What an earlier self wrote down, and may have been killed before it asked: once, and never for more."""
-        groups = {pool.name: pool.group for pool in plan.policy.pools}
-        for each in plan.in_flight:
-            group = groups.get(each.pool, "")
-            is_short = group in targets and targets[group] < each.base + each.count
-            if each.token not in self._asked and is_short:
-                await cloud.grow(_growth_of(each, group))
-                done.append(f"pool {each.pool}: {each.count} more are asked for again")
-            self._asked.add(each.token)
-
-    async def _drop_strays(self, plan: PolicyPlan, cloud: Cloud, turn: Turn, done: list[str]) -> None:
-        for each in plan.strays:
-            if turn.may_act():
-                await cloud.remove(each.group, [each.id])
-                done.append(f"machine {each.id} of {each.group} never became a node, and goes")
-
     # ---- act: whom nobody needs ----
 
     async def _release(self, made: ScalingCycle, turn: Turn, done: list[str]) -> None:
@@ -361,7 +352,7 @@ class ScalingStory:
                 if there is None or is_leaving(there.node):
                     continue
                 with stumbling():
-                    step = deciding.begin_drain(release, there.node, turn.now)
+                    step = deciding.begin_drain(release, _as_given_over(there.node), turn.now)
                 try:
                     await self._carry_out(there, step, turn, done)
                 except errors.Conflict:
@@ -437,20 +428,20 @@ class ScalingStory:
     async def _tell_pods(self, made: ScalingCycle, turn: Turn) -> None:
         """Once each: who fits and is not scheduled, and whom no pool fits."""
         waits = {each.id.uid: each.waits_since for each in seen.sure(made.sight.pods)} if made.sight else {}
-        told = 0
+        sent = 0
         for verdict in made.plan.pods if made.plan else ():
             since = waits.get(verdict.pod.uid)
             is_stuck = verdict.fit is Fit.FitsNow and since is not None and turn.now - since >= _STUCK
-            if (not is_stuck and verdict.fit is not Fit.NoPoolFits) or verdict.pod.uid in self._account.told:
+            if (not is_stuck and verdict.fit is not Fit.NoPoolFits) or verdict.pod.uid in self._account.informed:
                 continue
-            if not turn.may_act() or not self._terms.acts or told == _MOST_TOLD:
+            if not turn.may_act() or not self._terms.acts or sent == _MOST_TOLD:
                 return
-            told += 1
+            sent += 1
             reason = names.Event.FITS_BUT_UNSCHEDULED if is_stuck else names.Event.NO_POOL_FITS
             ref = cluster.Ref("", "v1", "Pod", *verdict.pod)
             await self._hands.announcer.announce_once(ref, reason, verdict.because, turn.now, f"{since or 0:.0f}")
-            self._account.told.add(verdict.pod.uid)
-        self._account.told &= waits.keys()
+            self._account.informed.add(verdict.pod.uid)
+        self._account.informed &= waits.keys()
 
     def _tell(self, plan: ScalingPlan) -> None:
         """A line when something else is true than before."""
@@ -480,6 +471,11 @@ def _find_targets(sight: ScalingSight | None, policy: str) -> dict[str, int]:
     return {each.id: each.target for each in groups if each.target is not None and not each.error}
 
 
+def _as_given_over(node: ScaledNode) -> ScaledNode:
+    """The cordon of one that consolidation has emptied becomes ours with it."""
+    return msgspec.structs.replace(node, is_cordoned=False) if node.is_emptied else node
+
+
 def _policy_of(there: LeavingNode) -> str:
     return there.policy.name if there.policy is not None else ""
 
@@ -489,6 +485,3 @@ def _count_prewarms(plan: PolicyPlan, kept: scaling_status.PolicyStatus) -> tupl
     used = sum(plan.prewarmed.values())
     return kept.hits + used, kept.misses + len(plan.prewarmed) - used
 
-
-def _growth_of(each: InFlight, group: str) -> Growth:
-    return Growth(group=group, count=each.count, base=each.base, token=each.token)

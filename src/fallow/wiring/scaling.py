@@ -48,8 +48,10 @@ class ScalingParts(msgspec.Struct, frozen=True):
     background: Callable[[], Coroutine[Any, Any, None]]
 
 
-def make_parts(ground: Groundwork, later: Later, find_cloud: FindCloud) -> ScalingParts:
+def make_parts(ground: Groundwork, later: Later, cloud: Cloud | None) -> ScalingParts:
+    """`cloud`: that of the flags; None: nobody's machines are asked for."""
     options = ground.options.scaling
+    find_cloud = find_by_provider(cloud, options.provider)
     statuses = scaling_statuses.ScalingStatuses(ground.api)
     account = ScalingAccount(
         ground.metrics, put=ground.kept.put if ground.kept is not None else lambda chapter: None,
@@ -78,6 +80,12 @@ def make_parts(ground: Groundwork, later: Later, find_cloud: FindCloud) -> Scali
         name=SCALING, interval=options.interval, budget=scaling.BUDGET, tick=tick, look=story.look, fail=story.fail,
         is_vital=False,
     ), eyes.run)
+
+
+def find_by_provider(cloud: Cloud | None, provider: str) -> FindCloud:
+    """Of policies of that provider alone; where the flags name none, what was handed in is for custom ones."""
+    wanted = "custom" if provider == "none" else provider
+    return lambda policy: cloud if policy.provider == wanted else None
 
 
 def make_hands(ground: Groundwork, statuses: scaling_statuses.ScalingStatuses) -> scaling.ScalingHands:

@@ -90,8 +90,8 @@ class DemandTold(answers.Shape, frozen=True, kw_only=True):
 
 
 class PolicyScaling(answers.Shape, frozen=True, kw_only=True):
-    """`acts`: False: this is advice. `gpus`: of all its nodes; None: of one it is not known. `blocked`, `brakes`: why it
-    does less than it would."""
+    """`acts`: False: this is advice. `gpus`: of all its nodes; None: of one it is not known. `blocked`, `brakes`: why
+    it does less than it would."""
 
     name: str
     mode: str

@@ -30,8 +30,8 @@ def find(
 
 
 def _holds(of: CostBudget, now: Instant) -> bool:
-    told = of.standing.last_updated
-    is_fresh = told is not None and now - told < budget.STALE_AFTER
+    updated = of.standing.last_updated
+    is_fresh = updated is not None and now - updated < budget.STALE_AFTER
     return of.enabled and not of.invalid and of.standing.is_enforced and is_fresh and of.enforcement.mode in _MODES
 
 

@@ -150,10 +150,10 @@ def _find_hold(item: ScaledPodItem) -> WaitHold | None:
         return WaitHold.Queued if is_queued else WaitHold.SchedulingGated
     if status.nominated_node_name:
         return WaitHold.Nominated
-    told = next((each for each in status.conditions or () if each.type == "PodScheduled"), None)
-    if told is None or told.status != "False" or told.reason != "Unschedulable":
+    said = next((each for each in status.conditions or () if each.type == "PodScheduled"), None)
+    if said is None or said.status != "False" or said.reason != "Unschedulable":
         return WaitHold.NotJudged
-    return WaitHold.VolumeUnbound if names.UNBOUND_VOLUMES in told.message else None
+    return WaitHold.VolumeUnbound if names.UNBOUND_VOLUMES in said.message else None
 
 
 def _find_class(item: ScaledPodItem, asks: Mapping[str, int]) -> WorkClass:

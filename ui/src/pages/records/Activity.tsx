@@ -37,6 +37,7 @@ const KIND: Record<DecidedType, [string, GlyphName]> = {
   drainUndone: ["Node kept", "kept"],
   nodeRemoved: ["Node removed", "rest"],
   spotInterrupted: ["Spot node ends", "bad"],
+  restarted: ["Restarted", "busy"],
 };
 type Filter = "all" | "nodes" | "pauses" | "notices" | "keeps" | "resumes" | "refused" | "failures" | "people";
 const TYPES: Record<Filter, DecidedType[] | null> = {
