@@ -27,9 +27,11 @@ from docs.chart_swaps import (
     FILE_BOOKS,
     MOUNTS,
     ON,
+    SCALES,
     SECOND,
     SERVER_BOOKS,
     SHARES,
+    SPOT_WATCH,
     SWAPS,
     SWITCHES,
     WEBHOOK,
@@ -61,6 +63,10 @@ TEMPLATES: dict[str, str] = {
     "deploy/monitoring/10-servicemonitor.yaml": f"(and {ON} .Values.monitoring.serviceMonitor.enabled)",
     "deploy/monitoring/20-rules.yaml": f"(and {ON} .Values.monitoring.rules.enabled)",
     "deploy/openshift/monitoring.yaml": f"(and {ON} .Values.monitoring.openshift.enabled)",
+    "deploy/scaling/10-role.yaml": SCALES,
+    "deploy/spot-watch/10-role.yaml": SPOT_WATCH,
+    "deploy/spot-watch/15-bounds.yaml": SPOT_WATCH,
+    "deploy/spot-watch/30-spot-watch.yaml": SPOT_WATCH,
     "examples/exporter/daemonset/00-namespace.yaml": EXPORTER,
     "examples/exporter/daemonset/10-account.yaml": EXPORTER,
     "examples/exporter/daemonset/20-daemonset.yaml": EXPORTER,
@@ -68,6 +74,7 @@ TEMPLATES: dict[str, str] = {
     f"deploy/letters/{path.stem}.yaml": f'(and {ACTS} (contains "{path.stem}" .Values.enabledResources))'
     for path in sorted((ROOT / "deploy" / "letters").glob("*.yaml"))
 }
+TEMPLATES = {path: when for path, when in TEMPLATES.items() if (ROOT / path).exists()}
 # What is in deploy/ and has no template: why.
 LEFT_OUT = {
     "deploy/base/00-namespace.yaml": "helm makes the namespace (--create-namespace)",

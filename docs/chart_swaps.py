@@ -24,13 +24,16 @@ SWITCHES: Final = {
     "extender": ".Values.extender.enabled",
     "second": '(and .Values.extender.enabled (eq .Values.extender.mode "scheduler"))',
     "exporter": ".Values.exporter.enabled",
+    "scaling": "(and .Values.controller.enabled .Values.autoscaling.enabled)",
+    "spotWatch": ".Values.spotWatch.enabled",
 }
-ON, ACTS, DASHBOARD, BOOKS, SERVER, WEBHOOK, EXTENDER, SECOND, EXPORTER = (
+ON, ACTS, DASHBOARD, BOOKS, SERVER, WEBHOOK, EXTENDER, SECOND, EXPORTER, SCALING, SPOT_WATCH = (
     f'(include "fallow.on.{name}" .)' for name in SWITCHES
 )
 FILE_BOOKS, SERVER_BOOKS = f"(and {BOOKS} (not {SERVER}))", f"(and {BOOKS} {SERVER})"
 MOUNTS = f"(or {DASHBOARD} {BOOKS})"
 SHARES = f"(and {ACTS} .Values.sharing.enabled)"
+SCALES = f'(and {ACTS} {SCALING} (eq .Values.autoscaling.mode "act"))'
 EMPTIES = f'(and {ACTS} .Values.binPacking.enabled (eq .Values.binPacking.consolidation.mode "act"))'
 
 
@@ -168,6 +171,7 @@ SWAPS: Final[dict[str, tuple[Swap, ...]]] = {
         _IMAGE, _POLICY, Swap("image: kube-scheduler:v1.36.3", f"image: {value('extender.schedulerImage')}"),
     ),
     "deploy/extender/service/30-extender.yaml": (_IMAGE, _POLICY, Swap(":9444\n", f"{value('extender.addr')}\n")),
+    "deploy/spot-watch/30-spot-watch.yaml": (_IMAGE,),
     "examples/exporter/daemonset/20-daemonset.yaml": (Swap(
         f"image: gpu-idle-exporter:{fallow.__version__}",
         f"image: {value('exporter.image')}:{{{{ .Values.exporter.tag | default .Chart.AppVersion }}}}",

@@ -18,6 +18,7 @@ Schema = dict[str, Any]
 TEXT: Schema = {"type": "string"}
 WORDS: Schema = {"type": ["string", "number"]}  # of a flag that reads text: `--set` makes a number of digits
 DECIMAL: Schema = {"type": "string", "pattern": r"^[0-9]*\.[0-9]+$"}  # `--set x=0.5` gives text
+PART: Schema = {"anyOf": [{"type": "number", "minimum": 0, "maximum": 1}, DECIMAL]}
 SWITCH: Schema = {"type": "boolean"}
 COUNT: Schema = {"type": "integer", "minimum": 0}
 LIST: Schema = {"type": "array"}
@@ -28,7 +29,7 @@ HELD = {"--daemon-mode", "--log-format", "--metrics-addr", "--kubeconfig", "--co
         "--cost-store-dsn-file", "--session-key-file", "--dashboard-port", "--dashboard-addr", "--cost-enforcement",
         "--leader-elect", "--cost-webhook-certificate", "--sharing", "--dashboard-auth", "--cost-attribution-labels",
         "--slack-webhook-url", "--smtp-url", "--prometheus-token",
-        "--require-policy"}
+        "--require-policy", "--scaling"}
 _FLAGS = {flag.name: flag for flag in (*packing.EXTENDER_FLAGS, *cost_enforcement.WEBHOOK_FLAGS, *settings.FLAGS)}
 
 
@@ -220,6 +221,36 @@ ROWS: tuple[Value, ...] = (
     give("extender.addr", "--addr", program="extender"),
     say("extender.schedulerImage", "registry.k8s.io/kube-scheduler:v1.36.3", TEXT, "kube-scheduler of your cluster's "
         "own version."),
+
+    say("autoscaling.enabled", False, SWITCH, "Look at nodes that are wanted or not needed, by an AutoscalingPolicy "
+        "`default` that is made of these values."),
+    say("autoscaling.mode", "recommend", {"enum": ["recommend", "act"]}, "recommend: only said; act: nodes are added "
+        "and removed, which needs runMode scale-down."),
+    give("autoscaling.provider", "--autoscaling-provider"),
+    give("autoscaling.reconcileInterval", "--autoscaling-reconcile-interval"),
+    give("autoscaling.instanceScore", "--autoscaling-instance-score"),
+    say("autoscaling.scaleUp.threshold", 0.8, PART, "Mean use of all GPUs above which a node is added."),
+    say("autoscaling.scaleUp.cooldown", 180, COUNT, "Seconds of rest after nodes were added."),
+    say("autoscaling.scaleDown.threshold", 0.2, PART, "Mean use of a node below which it may go."),
+    say("autoscaling.scaleDown.cooldown", 600, COUNT, "Seconds of rest after nodes were added or removed."),
+    say("autoscaling.limits.minNodes", 0, COUNT, "Nodes that stay."),
+    say("autoscaling.limits.maxNodes", 100, COUNT, "Nodes at most."),
+    say("autoscaling.spot.enabled", True, SWITCH, "Whether machines may be taken that can be taken back."),
+    say("autoscaling.spot.percentage", 0.6, PART, "The part of all nodes that may be spot."),
+    say("autoscaling.multiTier.enabled", True, SWITCH, "false: the first of the order only."),
+    say("autoscaling.multiTier.order", ["spot", "on-demand", "reserved"], TEXTS, "Which way of paying is tried first."),
+    say("autoscaling.predictive.enabled", False, SWITCH, "Start nodes ahead of time where guesses have earned it."),
+    say("autoscaling.nodePools", [], {"type": "array", "items": OBJECT}, "The kinds of nodes that may be added and "
+        "removed, as in an AutoscalingPolicy."),
+    give("autoscaling.aws.region", "--autoscaling-aws-region"),
+    give("autoscaling.aws.endpoint", "--autoscaling-aws-endpoint"),
+    give("autoscaling.aws.interruptionQueueUrl", "--autoscaling-aws-interruption-queue-url"),
+    give("autoscaling.gcp.project", "--autoscaling-gcp-project"),
+    give("autoscaling.gcp.endpoint", "--autoscaling-gcp-endpoint"),
+    give("autoscaling.azure.subscription", "--autoscaling-azure-subscription"),
+    give("autoscaling.azure.resourceGroup", "--autoscaling-azure-resource-group"),
+    give("autoscaling.azure.endpoint", "--autoscaling-azure-endpoint"),
+    say("spotWatch.enabled", False, SWITCH, "On every spot node: hear first when its cloud takes it back."),
 
     say("exporter.enabled", False, SWITCH, "gpu-idle-exporter on every GPU node, in a namespace of its own, because "
         "its pods see the processes of the node."),

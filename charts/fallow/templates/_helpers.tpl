@@ -41,6 +41,7 @@
 {{- include "fallow.args.controller" . }}
 - --require-policy={{ include "fallow.requiresPolicy" . }}
 - --cost-enforcement={{ .Values.cost.enforcement.enabled }}
+- --scaling={{ if .Values.autoscaling.enabled }}{{ .Values.autoscaling.mode }}{{ else }}off{{ end }}
 {{- if not .Values.binPacking.enabled }}
 - --consolidation=off
 {{- end }}

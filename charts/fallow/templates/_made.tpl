@@ -8,6 +8,8 @@
 {{- define "fallow.on.extender" }}{{ if .Values.extender.enabled }}on{{ end }}{{ end }}
 {{- define "fallow.on.second" }}{{ if (and .Values.extender.enabled (eq .Values.extender.mode "scheduler")) }}on{{ end }}{{ end }}
 {{- define "fallow.on.exporter" }}{{ if .Values.exporter.enabled }}on{{ end }}{{ end }}
+{{- define "fallow.on.scaling" }}{{ if (and .Values.controller.enabled .Values.autoscaling.enabled) }}on{{ end }}{{ end }}
+{{- define "fallow.on.spotWatch" }}{{ if .Values.spotWatch.enabled }}on{{ end }}{{ end }}
 {{- define "fallow.switched" }}
 {{- if has (index . 0) (list "trust-metrics" "honor-labels") }}
 {{- if index . 1 }}
@@ -108,6 +110,17 @@
 {{- include "fallow.flag" (list "--sharing-mig-configmap" .Values.sharing.mig.configMap "gpu-operator/fallow-mig-parted-config") }}
 {{- include "fallow.flag" (list "--consolidation" .Values.binPacking.consolidation.mode "recommend") }}
 {{- include "fallow.flag" (list "--consolidation-threshold" .Values.binPacking.consolidation.threshold "0.5") }}
+{{- include "fallow.flag" (list "--autoscaling-provider" .Values.autoscaling.provider "none") }}
+{{- include "fallow.flag" (list "--autoscaling-reconcile-interval" .Values.autoscaling.reconcileInterval "30s") }}
+{{- include "fallow.flag" (list "--autoscaling-instance-score" .Values.autoscaling.instanceScore "price") }}
+{{- include "fallow.flag" (list "--autoscaling-aws-region" .Values.autoscaling.aws.region "") }}
+{{- include "fallow.flag" (list "--autoscaling-aws-endpoint" .Values.autoscaling.aws.endpoint "") }}
+{{- include "fallow.flag" (list "--autoscaling-aws-interruption-queue-url" .Values.autoscaling.aws.interruptionQueueUrl "") }}
+{{- include "fallow.flag" (list "--autoscaling-gcp-project" .Values.autoscaling.gcp.project "") }}
+{{- include "fallow.flag" (list "--autoscaling-gcp-endpoint" .Values.autoscaling.gcp.endpoint "") }}
+{{- include "fallow.flag" (list "--autoscaling-azure-subscription" .Values.autoscaling.azure.subscription "") }}
+{{- include "fallow.flag" (list "--autoscaling-azure-resource-group" .Values.autoscaling.azure.resourceGroup "") }}
+{{- include "fallow.flag" (list "--autoscaling-azure-endpoint" .Values.autoscaling.azure.endpoint "") }}
 {{- end }}
 {{- define "fallow.args.webhook" -}}
 {{- include "fallow.flag" (list "--rewrite-requests" .Values.admissionWebhook.rewriteRequests "false") }}
