@@ -74,6 +74,7 @@ TEMPLATES: dict[str, str] = {
     f"deploy/letters/{path.stem}.yaml": f'(and {ACTS} (contains "{path.stem}" .Values.enabledResources))'
     for path in sorted((ROOT / "deploy" / "letters").glob("*.yaml"))
 }
+# Some rows are here before their manifests, which come with their capability.
 TEMPLATES = {path: when for path, when in TEMPLATES.items() if (ROOT / path).exists()}
 # What is in deploy/ and has no template: why.
 LEFT_OUT = {
