@@ -19,6 +19,7 @@ OURS = (
     names.POLICY_PLURAL, names.BUDGET_PLURAL, names.ATTRIBUTION_PLURAL, names.SHARING_POLICY_PLURAL,
     names.NODE_CONFIG_PLURAL,
 )
+RESTARTED = ("deployments", "statefulsets", "daemonsets")  # where sharing hurt, and a policy says so
 STEERING = (kinds.SCALED_OBJECT, kinds.KUEUE_WORKLOAD)
 EVENTS = ("events.k8s.io", ["events"], ("create", "patch"))
 FURTHER = {
@@ -198,9 +199,10 @@ def sharing(about: str) -> str:
         _rule("resource.k8s.io", CLAIMING[:1], ["create", "patch", "delete"],
               why="... and the templates by which pods ask for it: deploy/acting/15-bounds.yaml."),
     ]
-    return _file(about, [
-        *_grant("gpu-pruner-sharing", [finalizer, *NODES, *templates]), *_grant("gpu-pruner-sharing", maps, where),
-    ])
+    restarts = _rule("apps", RESTARTED, ["get", *PATCH],
+                     why="guard.restartOnRevert: pods made anew where sharing hurt. Never without 15-bounds.yaml.")
+    rules = [finalizer, *NODES, *templates, restarts]
+    return _file(about, [*_grant("gpu-pruner-sharing", rules), *_grant("gpu-pruner-sharing", maps, where)])
 
 
 def consolidation(about: str) -> str:

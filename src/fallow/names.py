@@ -277,6 +277,8 @@ BACKOFF_UNTIL: Final = f"{GROUP}/sharing-backoff-until"
 SHARING_REVERTS: Final = f"{GROUP}/sharing-reverts"
 REVERTED_POLICY: Final = f"{GROUP}/sharing-reverted-policy"
 REVERTED_BECAUSE: Final = f"{GROUP}/sharing-reverted-because"
+SHARING_RESTARTED: Final = f"{GROUP}/sharing-restarted"  # the back-off for which its pods were made anew
+RESTARTED_AT: Final = "kubectl.kubernetes.io/restartedAt"  # in a template: as `kubectl rollout restart` does it
 BACKOFF_MARKS: Final = (BACKOFF_UNTIL, SHARING_REVERTS, REVERTED_POLICY, REVERTED_BECAUSE)
 
 # ... and what the sharing webhook leaves on a pod that it changed.
@@ -362,6 +364,7 @@ class Event:
     INVALID_SHARING_MODE: Final = "InvalidSharingMode"
     REPARTITION_FAILED: Final = "RepartitionFailed"
     SHARING_REVERTED: Final = "SharingReverted"
+    SHARING_RESTARTED: Final = "SharingRestarted"
     EMPTYING: Final = "NodeEmptying"
     EMPTIED: Final = "NodeEmptied"
     EMPTYING_STOPPED: Final = "NodeEmptyingStopped"

@@ -12,18 +12,11 @@ from fallow.decide.scaling.foresight import HISTORY, WEEK, Floats, Foresight, Gu
 from fallow.decide.scaling.kept import KeptSight
 from fallow.decide.scaling.leaving import advance
 from fallow.decide.scaling.plan import plan
-from fallow.decide.scaling.remembered import (
-    clear_failures,
-    clear_shortage,
-    note_failure,
-    note_shortage,
-    read_in_flight,
-    read_stockouts,
-)
+from fallow.decide.scaling.remembered import clear_failures, clear_shortage, note_failure, note_shortage
 from fallow.decide.scaling.tiers import InstanceScore, ScalingTerms
 
 __all__ = [
     "HISTORY", "WEEK", "Floats", "Foresight", "Guesser", "InstanceScore", "Ints", "KeptSight", "ScalingTerms",
     "advance", "begin_drain", "clear_failures", "clear_shortage", "foresee", "note_failure", "note_shortage", "plan",
-    "read_in_flight", "read_stockouts", "rehearse",
+    "rehearse",
 ]

@@ -44,7 +44,7 @@ RANKS: Final = tuple(EvictionRank)  # who goes first
 def begin(release: Release, node: ScaledNode, now: Instant) -> BeginDrain:
     return BeginDrain(DrainRecord(
         v=1, policy=release.policy, since=now, reason=release.kind, because=release.because,
-        cordoned_by_us=not node.is_cordoned,
+        cordoned_by_us=node.is_emptied or not node.is_cordoned,
     ))
 
 

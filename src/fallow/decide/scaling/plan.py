@@ -34,7 +34,7 @@ from fallow.decide.scaling.pack import Opening
 from fallow.decide.scaling.shrink import Stay
 from fallow.decide.scaling.templates import NodeTemplate, ShapeBook
 from fallow.decide.scaling.tiers import Purse, ScalingTerms, TierCounts
-from fallow.model import seen, units
+from fallow.model import scaling_status, seen, units
 from fallow.model.cost import CapacityType
 from fallow.model.policies.scaling import ScalingPolicy
 from fallow.model.scaling import (
@@ -106,8 +106,8 @@ def _see_nothing(
     made = tuple(
         PolicyPlan(
             policy=policy, driver=policy.driver, blocked={Blocked.Unseen: why}, because=why,
-            in_flight=remembered.read_in_flight(policy.status), stockouts=remembered.read_stockouts(policy.status),
-        ) for policy in policies
+            in_flight=past.in_flight, stockouts=past.stockouts,
+        ) for policy in policies for past in (scaling_status.read(policy.status),)
     )
     return ScalingPlan(taken_at=sight.taken_at, policies=made, memory=_lose(memory), unseen=why)
 
@@ -154,8 +154,10 @@ def _make_templates(ground: PolicyGround, sight: ScalingSight, kept: KeptSight) 
     for pool in ground.policy.pools:
         if drivers.can_reach(ground, pool):
             alive = by_pool.get(pool.name, [])
+            alike = kept.compare(f"{ground.policy.name}/{pool.name}", alive)
             group = remembered.find_group(ground.groups, pool)
-            made[pool.name] = templates.make(pool, alive, kept.belongings(alive), group, book)
+            model = next((node for node in alive if node.name == alike.model), None)
+            made[pool.name] = templates.make(pool, alike, model, kept.belongings(alike.model), group, book)
     return made
 
 
@@ -268,7 +270,7 @@ def _rest(ground: PolicyGround) -> PolicyPlan:
     policy = ground.policy
     return PolicyPlan(
         policy=policy, driver=ground.driver, blocked=ground.blocked, because=next(iter(ground.blocked.values())),
-        in_flight=remembered.read_in_flight(policy.status), stockouts=remembered.read_stockouts(policy.status),
+        in_flight=ground.past.in_flight, stockouts=ground.past.stockouts,
         nodes=len(ground.nodes), desired=len(ground.nodes), by_tier=_count_tiers(ground.nodes),
     )
 
@@ -346,11 +348,11 @@ def _find_grows(
     if ground.is_driven_by_us:
         grows += _replace(board, ground, opening, counts)
     needs = board.found.needs.get(policy.name, [])
-    since = grow.find_busy(policy, measured, board.kept.room, _name_usable(ground, now), board.memory, now)
+    since = grow.find_busy(policy, measured, board.kept.room, lambda: _name_usable(board, ground), board.memory, now)
     if since is not None:
         busy[policy.name] = since
     is_halted = any(brake in found for brake in _HALTS_ALL)
-    is_resting = grow.is_resting(policy, now) and not board.arrived[policy.name].retries
+    is_resting = grow.is_resting(policy, ground.past.grew_at, now) and not board.arrived[policy.name].retries
     if not ground.is_driven_by_us or is_halted or is_resting:
         return grows
     if reason := grow.find_reason(policy, needs, now):
@@ -360,8 +362,9 @@ def _find_grows(
     return grows
 
 
-def _name_usable(ground: PolicyGround, now: Instant) -> list[str]:
-    return [node.name for node in ground.nodes if _is_usable(node, now)]
+def _name_usable(board: _Board, ground: PolicyGround) -> list[str]:
+    rows = board.kept.room.rows
+    return [node.name for node in ground.nodes if board.usable[rows[node.name]]]
 
 
 def _open(board: _Board, ground: PolicyGround) -> Opening:
@@ -397,7 +400,7 @@ def _find_stop(
     board: _Board, ground: PolicyGround, measured: PolicyUse, found: Mapping[Brake, str], grows: Sequence[Grow]
 ) -> Stay | None:
     """Why no node of the policy may go now."""
-    policy, status, name = ground.policy, ground.policy.status, ground.policy.name
+    policy, name = ground.policy, ground.policy.name
     if Blocked.ProviderUnavailable in ground.blocked:
         return Stay(NodeStay.Halted, ground.blocked[Blocked.ProviderUnavailable])
     if found:
@@ -408,8 +411,7 @@ def _find_stop(
         return Stay(NodeStay.DemandWaits, "pods wait for nodes")
     if board.found.unclear:
         return Stay(NodeStay.CannotTell, f"what waits is not known: {board.found.unclear}")
-    for key in ("lastScaleUpTime", "lastScaleDownTime"):
-        last = remembered.read_time(status, key)
+    for last in (ground.past.grew_at, ground.past.shrank_at):
         if last is not None and board.now - last < policy.shrink_rest:
             return Stay(NodeStay.CoolingDown, f"nodes came or went less than {units.spoken(policy.shrink_rest)} ago")
     if board.arrived[name].open or board.arrived[name].late:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from fallow.decide.scaling import fit, spot, words
+from fallow.decide.scaling import demand, fit, spot, words
 from fallow.decide.scaling.drivers import PolicyGround
 from fallow.decide.scaling.fit import Bools, FreeRoom
 from fallow.model import units
@@ -81,7 +81,7 @@ def find_stay(ground: PolicyGround, node: ScaledNode, pool: NodePool | None, now
         return Stay(NodeStay.NotOurs, "no pool of the policy claims it")
     if not node.is_ready:
         return Stay(NodeStay.CannotTell, "it is not Ready")
-    if node.is_cordoned:
+    if node.is_cordoned and not node.is_emptied:
         return Stay(NodeStay.Cordoned, "somebody else cordoned it")
     if node.kept:
         return Stay(NodeStay.Kept, node.kept)
@@ -141,20 +141,21 @@ def simulate(candidates: Sequence[Candidate], room: FreeRoom, usable: Bools) -> 
 
 
 def _move(candidate: Candidate, room: FreeRoom, homes: Sequence[Bools]) -> Moves | None:
-    """All of its pods, the large ones first, or none. What belongs to nobody's choice (a claim on this very node) fits
-    nowhere."""
+    """All of its pods, the large ones first, or none."""
     made: list[tuple[PodId, str]] = []
     taken: list[tuple[ScaledPod, int]] = []
     pods = sorted(candidate.guests.movable, key=lambda pod: (-fit.measure(pod.asks), -pod.asks.get("cpu", 0), pod.id))
-    for pod in pods:
-        wanted = room.mask(fit.constrain(pod))
-        placed = next((found for may in homes if (found := room.place(pod.asks, 1, may & wanted))), None)
-        if placed is None:
+    for run in demand.run_up(pods):
+        wanted, left = room.mask(run.wanted), run.pods
+        for may in homes:
+            for row, many in room.place(run.asks, len(left), may & wanted) if left else ():
+                taken += [(pod, row) for pod in left[:many]]
+                made += [(pod.id, room.nodes[row].name) for pod in left[:many]]
+                left = left[many:]
+        if left:
             for back, row in taken:
                 room.give_back(back.asks, row)
             return None
-        taken.append((pod, placed[0][0]))
-        made.append((pod.id, room.nodes[placed[0][0]].name))
     return tuple(made)
 
 
@@ -167,8 +168,11 @@ class PoolAllowance:
         self._least = {pool.name: pool.least for pool in policy.pools}
         self._sizes: dict[str, int] = {}
         self._left: dict[str, int] = {}
+        by_pool: dict[str, list[ScaledNode]] = {}
+        for node in ground.nodes:
+            by_pool.setdefault(ground.pools[node.name], []).append(node)
         for name in self._least:
-            of_pool = [node for node in ground.nodes if ground.pools.get(node.name) == name]
+            of_pool = by_pool.get(name, [])
             leaving = sum(node.is_going or not node.is_ready or node.drain is not None for node in of_pool)
             self._sizes[name] = sum(not node.is_going for node in of_pool)
             self._left[name] = limit.of(len(of_pool)) - leaving

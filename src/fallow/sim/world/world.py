@@ -63,6 +63,7 @@ class SimNode(msgspec.Struct):
     gpus: int = 8
     mode: Mode = "whole"
     ready: bool = True
+    cordoned: bool = False
     first: int = 0  # its first slot
     pool: str = ""  # "" = none in particular
 
@@ -74,6 +75,11 @@ class SimNode(msgspec.Struct):
     @property
     def slots(self) -> int:
         return self.gpus * PARTS[self.mode]
+
+    @property
+    def crowd(self) -> int:
+        """How many of its slots are of one GPU that several are given."""
+        return PARTS[self.mode] if self.mode in SHARED else 1
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -217,14 +223,13 @@ class World:
         self._nodes = nodes
         self._free = slots.FreeSlots(
             [node.slots for node in nodes], [(node.mode, node.model) for node in nodes],
-            [PARTS[node.mode] if node.mode in SHARED else 1 for node in nodes],
+            [node.crowd for node in nodes],
         )
         for node, first in zip(nodes, self._free.firsts, strict=True):
             node.first = first
         self.slot_node = self._free.node_of
         self.seat_at = np.full(len(self.slot_node), -1, np.int64)
-        devices = [(node, _make_uid(f"{node.name}/{gpu}")) for node in nodes for gpu in range(node.gpus)]
-        self.uuids = [f"GPU-{device}" for node, device in devices for _ in range(PARTS[node.mode])]  # of each slot
+        self.uuids = [uuid for node in nodes for uuid in _name_devices(node)]  # of each slot
 
     def _lay_seats(self) -> None:
         seats = sum(workload.part.seats for workload in self.workloads)
@@ -342,9 +347,64 @@ class World:
     def _note_fault(self, fault: Fault, nodes: Sequence[str], *, is_well: bool) -> None:
         for name in nodes if fault is Fault.node_lost else ():
             self.nodes[name].ready = is_well
-            self._free.set_open(self._nodes.index(self.nodes[name]), is_well)
+            self._open(self.nodes[name])
         self.pods_version += 1
         self._note(f"{fault} {'over' if is_well else 'begins'}", ",".join(nodes))
+
+    # ---- nodes that are cordoned, emptied, cut anew ------------------------------------------------------------------
+
+    def cordon(self, name: str, cordoned: bool) -> None:
+        self.nodes[name].cordoned = cordoned
+        self._open(self.nodes[name])
+        self._serve_queue()
+
+    def _open(self, node: SimNode) -> None:
+        self._free.set_open(self._nodes.index(node), node.ready and not node.cordoned)
+
+    def cut_anew(self, name: str, mode: Mode) -> bool:
+        """Its GPUs are given out otherwise from now on; whether nobody was on it."""
+        node = self.nodes[name]
+        if (self.seat_at[node.first : node.first + node.slots] >= 0).any():
+            return False
+        node.mode = mode
+        node.first = self._free.lay_anew(self._nodes.index(node), node.slots, (mode, node.model), node.crowd)
+        self.slot_node = self._free.node_of
+        self.seat_at = np.append(self.seat_at, np.full(node.slots, -1))
+        self.uuids += _name_devices(node)
+        self.pods_version += 1
+        self._note("cut anew", name)
+        self._serve_queue()
+        return True
+
+    def evict(self, workload: SimWorkload, number: int) -> None:
+        """One of its pods had to go: another comes elsewhere; where there is no room for it alone, all begin anew."""
+        self._note("evicted", workload.uid, "product")
+        found = self._free.take(workload.mode, workload.part.model, workload.part.gpus)
+        if found is None or workload.part.pods == 1 or workload.state is not SimState.running:
+            self._free.give_back(found or ())
+            self._leave(workload, SimState.absent)
+            self._wait(workload)
+            return
+        before, seats = workload.pods[number], self._seats_of(workload, number)
+        self._free.give_back(before.slots)
+        self.seat_at[list(before.slots)] = -1
+        node, uid = self._nodes[int(self.slot_node[found[0]])].name, _make_uid(f"{before.uid}/evicted")
+        ready_at = self.now + self.start_seconds
+        moved = SimPod(before.name, uid, self.now, self.now, ready_at, node, found)
+        workload.pods = (*workload.pods[:number], moved, *workload.pods[number + 1 :])
+        self.slot_of[seats], self.last_node[seats], self.running[seats] = found, self.slot_node[found[0]], False
+        self.seat_at[list(found)] = np.arange(seats.start, seats.stop)
+        self.pods_version += 1
+        self.at(ready_at, functools.partial(self._serve_again, workload, number, uid))
+
+    def _seats_of(self, workload: SimWorkload, number: int) -> slice:
+        first = workload.first_seat + number * workload.part.gpus
+        return slice(first, first + workload.part.gpus)
+
+    def _serve_again(self, workload: SimWorkload, number: int, uid: str) -> None:
+        if workload.state is SimState.running and workload.pods[number].uid == uid:
+            self.running[self._seats_of(workload, number)] = True
+            self._note("moved", workload.uid)
 
     def amount(self, fault: Fault) -> float:
         return self.faults.get(fault, _WELL).amount
@@ -532,6 +592,12 @@ def _move(part: Part, by: Seconds) -> Part:
     times = part.arrives_at, part.ends_at, part.restarts_at
     arrives, ends, restarts = (None if at is None else at + by for at in times)
     return msgspec.structs.replace(part, arrives_at=arrives, ends_at=ends, restarts_at=restarts)
+
+
+def _name_devices(node: SimNode) -> list[str]:
+    """Of each of its slots the GPU."""
+    devices = [f"GPU-{_make_uid(f'{node.name}/{gpu}')}" for gpu in range(node.gpus)]
+    return [device for device in devices for _ in range(PARTS[node.mode])]
 
 
 def _find_hand(stopped: cluster.Workload, by: str) -> str:
