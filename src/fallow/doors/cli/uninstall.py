@@ -15,7 +15,7 @@ from typing import Final
 import click
 
 from fallow import logs, verbs
-from fallow.act import emptying, leaving
+from fallow.act import emptying, giving_back
 from fallow.act.budgets import gates
 from fallow.clients.kubernetes import api as kube
 from fallow.clients.kubernetes import lease
@@ -80,13 +80,13 @@ async def _give_back(reached: verbs.Reach, api: kube.Api, memory: Mapping[str, s
     now = time.time()
     outcomes = await verbs.resume_all(reached, now)
     found = [
-        await leaving.lift_gates(api),
-        await leaving.give_nodes_back(api, emptying.Emptier(api, reached.hands.announcer), now),
+        await giving_back.lift_gates(api),
+        await giving_back.give_nodes_back(api, emptying.Emptier(api, reached.hands.announcer), now),
     ]
     hidden = [f"not seen: {each.what}: {each.because}" for each in verbs.find_hidden(reached) if _holds(each, memory)]
     held = [*hidden, *(sentence for each in found for sentence in each.held)]
     if not held:
-        found.append(await leaving.drop_finalizers(api))
+        found.append(await giving_back.drop_finalizers(api))
     for sentence in (*(one.detail for one in outcomes), *(each for one in found for each in one.given_back)):
         show.sentence(sentence)
     for sentence in held:
