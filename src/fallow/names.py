@@ -15,7 +15,8 @@ FIELD_MANAGER: Final = "fallow"
 RESUME_FIELD_MANAGER: Final = "fallow-resume"
 DEFAULT_CLUSTER: Final = "default"  # what the API calls a cluster that was given no name
 LEASE: Final = "gpu-pruner"
-SYSTEM_NAMESPACES: Final = ("gpu-pruner-system", "fallow-system")  # where we are installed; by our manifests, the first
+# Where we are installed; by our manifests, the first.
+SYSTEM_NAMESPACES: Final = ("gpu-pruner-system", "fallow-system", "gpu-autoscaler-system")
 DAEMON_SERVICE: Final = "gpu-pruner-dashboard"  # through which a daemon answers
 DAEMON_PORT: Final = 8080
 RELAYED_AUTHORIZATION: Final = "X-Fallow-Authorization"  # for us behind a proxy that keeps Authorization to itself
