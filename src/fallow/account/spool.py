@@ -3,8 +3,8 @@
 In: batches, each appended whole and synced. Out: all of them again, in order, each with a name by which the ledger
 knows what it has already. A record is its length, a checksum and the batch.
 Invariant: a record is replayed whole or not at all. One that is altered is left out and those behind it are not, a torn
-tail is cut off, and both are said. Where there is no room, or a day of batches is waiting, the oldest are kept and the new one is refused: whoever made it has it
-still, and gives it again with what follows.
+tail is cut off, and both are said. Where there is no room, or a day of batches is waiting, the oldest are kept and the
+new one is refused: whoever made it has it still, and gives it again with what follows.
 """
 
 import hashlib

@@ -2,9 +2,10 @@
 
 In: the text of a question, an instant, the samples. Out: an instant vector as the real engine computes it, or NotAsked
 for whatever is not known here: no question that is not understood gets an answer.
-Known are selectors; max_, min_, avg_, count_, last_, present_ and quantile_over_time, changes and increase of a range, all
-with an offset, and of a question asked again every so often; timestamp and label_replace; sums, differences and ratios
-of two vectors; a vector times or by a number; ==, !=, >= and > a number; and, or; max, min, avg and sum, by labels.
+Known are selectors; max_, min_, avg_, count_, last_, present_ and quantile_over_time, changes and increase of a range,
+all with an offset, and of a question asked again every so often; timestamp and label_replace; sums, differences and
+ratios of two vectors; a vector times or by a number; ==, !=, >= and > a number; and, or; max, min, avg and sum, by
+labels.
 """
 
 import itertools
