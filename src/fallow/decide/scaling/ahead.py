@@ -31,7 +31,7 @@ def look(board: ScalingBoard, ground: PolicyGround, counts: TierCounts, *, may_o
     sizes = [template.gpus for template in board.templates[policy.name].values() if template.gpus]
     if rule is None or past is None or not sizes:
         return Expected(over=over)
-    outlook: prewarm.Outlook | None = board.kept.ask(
+    outlook: prewarm.DemandOutlook | None = board.kept.ask(
         f"foresee {policy.name}", (past.ends_at, len(past.hours), rule, max(sizes)),
         lambda: prewarm.foresee(past, rule, float(max(sizes))),
     )

@@ -29,7 +29,7 @@ _STRIDE: Final = 7919  # through the mix, so that neighbours, who are alike, do 
 _ANYBODY: Final = ScaledPod(id=PodId("", "", ""), asks={names.GPU: 1})
 
 
-class Outlook(msgspec.Struct, frozen=True):
+class DemandOutlook(msgspec.Struct, frozen=True):
     """`ahead`: GPUs in each hour after `begins_at`. `is_seasonal`: the guess is better than "as now"."""
 
     begins_at: Instant
@@ -40,7 +40,7 @@ class Outlook(msgspec.Struct, frozen=True):
     is_seasonal: bool
 
 
-def foresee(past: DemandPast, rule: Prewarming, node: float) -> Outlook | None:
+def foresee(past: DemandPast, rule: Prewarming, node: float) -> DemandOutlook | None:
     """`node`: GPUs of one. None: too little is known."""
     hours = past.hours[-foresight.HISTORY:]
     if len(hours) < _FEWEST_HOURS:
@@ -54,13 +54,13 @@ def foresee(past: DemandPast, rule: Prewarming, node: float) -> Outlook | None:
     chosen = int(found.guesser[0])
     said = foresight.guess(demand, slots, np.array([len(hours)], np.int64), foresight.WEEK).said[chosen, 0, 0]
     error = float(found.errors[chosen, 0])
-    return Outlook(
+    return DemandOutlook(
         past.ends_at, tuple(map(float, said)), list(foresight.Guesser)[chosen],
         None if math.isnan(error) else error, float(found.confidence[0]), chosen > 0,
     )
 
 
-def find_peak(outlook: Outlook, rule: Prewarming, now: Instant) -> float | None:
+def find_peak(outlook: DemandOutlook, rule: Prewarming, now: Instant) -> float | None:
     """The most that is expected between when nodes started now are there and the end of the horizon."""
     begin, end = now + rule.ahead, now + rule.ahead + rule.horizon
     seen = [
@@ -70,12 +70,12 @@ def find_peak(outlook: Outlook, rule: Prewarming, now: Instant) -> float | None:
     return max(seen, default=None)
 
 
-def find_busy(outlook: Outlook, capacity: float, now: Instant) -> Instant | None:
+def find_busy(outlook: DemandOutlook, capacity: float, now: Instant) -> Instant | None:
     hours = ((outlook.begins_at + place * HOUR, gpus) for place, gpus in enumerate(outlook.ahead))
     return next((at for at, gpus in hours if at + HOUR > now and gpus > BUSY * capacity), None)
 
 
-def guess(outlook: Outlook, rule: Prewarming, capacity: float, now: Instant) -> DemandGuess:
+def guess(outlook: DemandOutlook, rule: Prewarming, capacity: float, now: Instant) -> DemandGuess:
     peak = find_peak(outlook, rule, now)
     return DemandGuess(
         peak=peak, utilization=peak / capacity if peak is not None and capacity else None,
@@ -85,7 +85,7 @@ def guess(outlook: Outlook, rule: Prewarming, capacity: float, now: Instant) -> 
 
 
 def find_refusal(
-    outlook: Outlook, rule: Prewarming, peak: float | None, capacity: float, fared: tuple[int, int]
+    outlook: DemandOutlook, rule: Prewarming, peak: float | None, capacity: float, fared: tuple[int, int]
 ) -> str:
     """Why nothing is started ahead of time; "": something is."""
     hits, misses = fared
