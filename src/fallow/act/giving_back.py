@@ -1,4 +1,4 @@
-"""What is given back, besides workloads, when fallow is removed: gates, nodes that were being emptied or let go, finalizers.
+"""What is given back, besides workloads, when fallow is removed: gates, nodes that were to leave, finalizers.
 
 In: an Api, the hands that empty and cut nodes. Out: sentences: what was given back, and what is still held and why.
 Nobody is waited for: who asks again later finds less.

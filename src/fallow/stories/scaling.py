@@ -352,7 +352,7 @@ class ScalingStory:
                 if there is None or is_leaving(there.node):
                     continue
                 with stumbling():
-                    step = deciding.begin_drain(release, _as_given_over(there.node), turn.now)
+                    step = deciding.begin_drain(release, there.node, turn.now)
                 try:
                     await self._carry_out(there, step, turn, done)
                 except errors.Conflict:
@@ -469,11 +469,6 @@ def _find_targets(sight: ScalingSight | None, policy: str) -> dict[str, int]:
     found = sight.groups.get(policy) if sight is not None else None
     groups: tuple[MachineGroup, ...] = found.value if isinstance(found, Known) else ()
     return {each.id: each.target for each in groups if each.target is not None and not each.error}
-
-
-def _as_given_over(node: ScaledNode) -> ScaledNode:
-    """The cordon of one that consolidation has emptied becomes ours with it."""
-    return msgspec.structs.replace(node, is_cordoned=False) if node.is_emptied else node
 
 
 def _policy_of(there: LeavingNode) -> str:

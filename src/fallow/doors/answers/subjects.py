@@ -197,8 +197,9 @@ def tell_policy(
 ) -> SubjectTold:
     """`matched`: of an IdlePolicy the workloads that it rules now; None: nobody knows. `planned`: of an
     AutoscalingPolicy."""
-    told = scaling.tell_of_policy(planned, of.name) if planned is not None else _tell_object(of, now, matched)
-    found = list(told)
+    found = list(
+        _tell_object(of, now, matched) if planned is None else scaling.tell_of_policy(planned, of.name)
+    )
     if not of.status:
         found.append(("status", "none yet: no daemon has looked at it"))
     return SubjectTold(
