@@ -15,7 +15,8 @@ FIELD_MANAGER: Final = "fallow"
 RESUME_FIELD_MANAGER: Final = "fallow-resume"
 DEFAULT_CLUSTER: Final = "default"  # what the API calls a cluster that was given no name
 LEASE: Final = "gpu-pruner"
-SYSTEM_NAMESPACES: Final = ("gpu-pruner-system", "fallow-system")  # where we are installed; by our manifests, the first
+# Where we are installed; by our manifests, the first.
+SYSTEM_NAMESPACES: Final = ("gpu-pruner-system", "fallow-system", "gpu-autoscaler-system")
 DAEMON_SERVICE: Final = "gpu-pruner-dashboard"  # through which a daemon answers
 DAEMON_PORT: Final = 8080
 RELAYED_AUTHORIZATION: Final = "X-Fallow-Authorization"  # for us behind a proxy that keeps Authorization to itself
@@ -183,6 +184,9 @@ KARPENTER_GPU_COUNT: Final = ("karpenter.k8s.aws/instance-gpu-count", "karpenter
 EKS_CAPACITY: Final = "eks.amazonaws.com/capacityType"
 AKS_PRIORITY: Final = "kubernetes.azure.com/scalesetpriority"
 NODE_LIFECYCLE: Final = ("node.kubernetes.io/lifecycle", "node-lifecycle", "lifecycle", "spotinst.io/node-lifecycle")
+
+
+SPOT_WATCH_UP: Final = "gpu_autoscaler_spot_watch_up"  # by node, of `fallow spot-watch`
 
 
 class NodeMetric:

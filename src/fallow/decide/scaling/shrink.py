@@ -17,7 +17,7 @@ from fallow.model import units
 from fallow.model.cluster import PodId
 from fallow.model.cost import CapacityType
 from fallow.model.policies.scaling import NodePool, ScalingPolicy, ShrinkOrder
-from fallow.model.scaling import DrainKind, NodeStay, NodeVerdict, Release, ScaledNode, ScaledPod
+from fallow.model.scaling import DrainKind, NodeStay, NodeVerdict, Release, ScaledNode, ScaledPod, WaitHold
 from fallow.model.units import Instant
 
 _ORDER = (DrainKind.empty, DrainKind.squatted, DrainKind.under_used)
@@ -31,6 +31,7 @@ class Guests(msgspec.Struct, frozen=True):
     other: tuple[ScaledPod, ...] = ()
     fixed: str = ""  # who must stay, and why; "": everybody may go
     going: bool = False  # somebody is just leaving
+    is_headroom: bool = False  # a placeholder of ours is there
 
     @property
     def movable(self) -> tuple[ScaledPod, ...]:
@@ -48,7 +49,9 @@ def count_guests(pods: Sequence[ScaledPod]) -> Guests:
     fixed = next((pod for pod in there if pod.fixed or pod.unclear), None)
     why = f"{fixed.id.namespace}/{fixed.id.name} must stay: {fixed.fixed or fixed.unclear}" if fixed else ""
     other = tuple(pod for pod in there if not (fit.count_gpus(pod.asks) or pod.unclear))
-    return Guests(gpu, other, why, any(pod.is_going for pod in there))
+    return Guests(
+        gpu, other, why, any(pod.is_going for pod in there), any(pod.held is WaitHold.Placeholder for pod in there)
+    )
 
 
 class Stay(msgspec.Struct, frozen=True):
@@ -96,6 +99,8 @@ def find_stay(ground: PolicyGround, node: ScaledNode, pool: NodePool | None, now
 
 def find_kind(policy: ScalingPolicy, node: ScaledNode, guests: Guests) -> Stay | DrainKind:
     """What it would be released as, apart from whether its pods have a place."""
+    if guests.is_headroom:
+        return Stay(NodeStay.Prewarmed, "it is kept free for demand that is expected")
     if guests.going:
         return Stay(NodeStay.Needed, "pods of it are just ending")
     if not guests.gpu and not guests.other:
@@ -212,6 +217,8 @@ def judge(
         pool = pools.get(ground.pools.get(node.name, ""))
         there = guests(node.name)
         judged = find_stay(ground, node, pool, now) or find_kind(policy, node, there)
+        if judged is DrainKind.empty and not ground.is_driven_by_us:
+            judged = Stay(NodeStay.NotOurs, f"it is empty, for {ground.driver} to take away")
         if isinstance(judged, Stay):
             stays[node.name] = judged
         else:
