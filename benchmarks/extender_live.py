@@ -5,10 +5,10 @@ openb get through the live path, beside the engine's own replay and the schedule
 
 A real control plane with pretend kubelets. The burst: 1,000 pods of one GPU wait while their scheduler stands still,
 then it goes on; the time is until the last is bound. One that asks and one that does not take turns on one cluster,
-with as many requests a second. The replay: every sixth node of openb and as many pods as ask for all its GPUs, one after the
-other in the stored order. With the device plugin a node shares all of its GPUs or none, in equal parts: every twelfth
-node of the cut shares them by two, and a pod that asks for half a GPU or less asks for such a part; a larger share is
-asked for as a whole GPU. What does not fit is dropped.
+with as many requests a second. The replay: every sixth node of openb and as many pods as ask for all its GPUs, one
+after the other in the stored order. With the device plugin a node shares all of its GPUs or none, in equal parts:
+every twelfth node of the cut shares them by two, and a pod that asks for half a GPU or less asks for such a part; a
+larger share is asked for as a whole GPU. What does not fit is dropped.
 """
 
 import asyncio
