@@ -14,6 +14,8 @@ import yaml
 
 from docs import roles
 from fallow import names, settings
+from fallow.act.headroom import PAUSE
+from fallow.act.leaving import TAINTS
 from fallow.model import kinds, owner_use, partition, pointers, record, stops
 from fallow.settings.sharing import MIG_MAP, PLUGIN_MAP
 
@@ -23,9 +25,10 @@ GROUP = "admissionregistration.k8s.io"
 ABOUT = """# Made from the code by `make docs`.
 # Bounds on gpu-pruner's own account. Whoever may patch a Deployment may run anything in it; this policy lets that one
 # account change only what a pause changes, and the mark of a restart that a GPUSharingPolicy asks for; and nothing at
-# all in protected namespaces; of nodes with GPUs the cordon, with the record that tells why, and two labels for
-# NVIDIA's programs; a pod goes only by an eviction that names its uid, a template of claims only if it is one of ours.
-# No other account is touched.
+# all in protected namespaces; of nodes with GPUs the cordon, with the record that tells why, two taints of its own and
+# two labels for NVIDIA's programs; a pod goes only by a request that names its uid and leaves it time, a node only with
+# the record that its machine was told to go, a template of claims only if it is one of ours; in its own namespace it
+# runs nothing but pause. No other account is touched.
 # For another account than the shipped one change the matchCondition; for other protected namespaces the expression
 # that lists them.
 """
@@ -37,11 +40,19 @@ _DAEMONS = "apps/daemonsets"
 _TEMPLATE = "resource.k8s.io/resourceclaimtemplates"
 _CONFIG = f"{names.GROUP}/{names.NODE_CONFIG_PLURAL}"
 _NODE_LABELS = (names.MIG_CONFIG, names.PLUGIN_CONFIG, names.CONSOLIDATION)
-_NODE_RECORDS = (names.REPARTITION, names.EMPTYING)
+_NODE_RECORDS = (names.REPARTITION, names.EMPTYING, names.SCALE_DOWN, names.SPOT_RECORD)
 _KEYS = {
     PLUGIN_MAP: f"k.startsWith('{partition.OURS}')", MIG_MAP: f"k == '{partition.MIG_KEY}'",
     (roles.HOME, names.OWNER_USE): f"k == '{owner_use.KEY}'",
 }
+# What a pod and its container have that the server fills in, or that placeholders say; nothing that runs or reads.
+_POD_FIELDS = (
+    "containers", "priorityClassName", "terminationGracePeriodSeconds", "nodeSelector", "tolerations",
+    "automountServiceAccountToken", "restartPolicy", "dnsPolicy", "securityContext", "schedulerName",
+)
+_CONTAINER_FIELDS = (
+    "name", "image", "resources", "terminationMessagePath", "terminationMessagePolicy", "imagePullPolicy",
+)
 _RESTARTED = tuple(f"apps/{each}" for each in roles.RESTARTED)
 _TEMPLATE_NOTES = ("template", "metadata", "annotations")
 _KEPT_BY_SERVER = ("annotations", "generation", "managedFields", "resourceVersion")
@@ -170,15 +181,51 @@ def _node_rules() -> Iterator[tuple[str, str]]:
     yield "of a node's labels nothing but those for NVIDIA's programs, and its own, are its to change", (
         _same(labels, old, f"k in {_words(_NODE_LABELS)}")
     )
-    yield "in the spec of a node nothing but the cordon is its to change", (
-        _same_but("variables.spec", "variables.oldSpec", [("unschedulable",)])
+    yield "in the spec of a node nothing but the cordon and its own taints is its to change", (
+        _same_but("variables.spec", "variables.oldSpec", [("unschedulable",), ("taints",)])
+    )
+    taints, before_taints = (f"variables.{each}[?'taints'].orValue([])" for each in ("spec", "oldSpec"))
+    # The server's own goes and comes with the cordon.
+    free = f"{_words((*TAINTS, 'node.kubernetes.io/unschedulable'))}"
+    yield "taints of others are not its to change", (
+        f"{taints}.filter(t, !(t.key in {free})) == {before_taints}.filter(t, !(t.key in {free})) && "
+        f"{taints}.all(t, !(t.key in {_words(TAINTS)}) || t.effect == 'NoSchedule')"
     )
     yield "a node is not its to cordon without a record that tells why", (
         f"!{cordoned} || {before} || {_words(_NODE_RECORDS)}.exists(k, k in variables.notes)"
     )
-    yield "a node without GPUs of NVIDIA is not its to change", (
-        f"dyn(oldObject)[?'status'][?'capacity'].orValue({{}}).exists(k, k.startsWith('{names.NVIDIA}'))"
+    has_gpus = f"dyn(oldObject)[?'status'][?'capacity'].orValue({{}}).exists(k, k.startsWith('{names.NVIDIA}'))"
+    # One that never became Ready shows none; it is let go by its record.
+    ready = "dyn(oldObject)[?'status'][?'conditions'].orValue([]).exists(c, c.type == 'Ready' && c.status == 'True')"
+    failed = f"(!{ready} && ('{names.SCALE_DOWN}' in variables.notes || '{names.SCALE_DOWN}' in variables.oldNotes))"
+    yield "a node without GPUs of NVIDIA is not its to change", f"{has_gpus} || {failed}"
+
+
+def _ends() -> str:
+    """A node whose machine was told to go; a pod by its uid, with some time left to it."""
+    record = f"dyn(oldObject).metadata[?'annotations'][?'{names.SCALE_DOWN}'].orValue('')"
+    options = "dyn(request.options)"
+    node = f"variables.what == '{_NODE}' && {record}.matches('\"removing\":[0-9]')"
+    pod = (
+        f"variables.what == '{_POD}' && {options}[?'preconditions'][?'uid'].orValue('') != '' && "
+        f"{options}[?'gracePeriodSeconds'].orValue(0) >= 1 && dyn(oldObject).spec[?'nodeName'].orValue('') != ''"
     )
+    return f"request.operation == 'DELETE' && variables.part == '' && (({node}) || ({pod}))"
+
+
+def _keeps_room() -> str:
+    """Objects by which room is kept ahead of demand, in our own namespace, and of pods nothing but pause."""
+    kinds_of = [f"{group}/{plural}" for group, plural in roles.ROOM]
+    named = "dyn(object).metadata.name.startsWith('fallow-')"
+    spec = f"(variables.what == '{kinds_of[0]}' ? dyn(object).spec.template : dyn(object).template).spec"
+    plain = f"{spec}.all(k, k in {_words(_POD_FIELDS)}) && {spec}[?'securityContext'].orValue({{}}).size() == 0"
+    pause = (
+        f"{spec}.containers.all(c, c.image == '{PAUSE}' && c.all(k, k in {_words(_CONTAINER_FIELDS)})) && "
+        f"{spec}.containers.size() == 1"
+    )
+    place = f"variables.place == '{roles.HOME}' && variables.part == '' && request.operation in ['CREATE', 'UPDATE']"
+    runs = f"!(variables.what in {_words(kinds_of[:2])}) || ({plain} && {pause})"
+    return f"{place} && variables.what in {_words(kinds_of)} && {named} && ({runs})"
 
 
 def _is_template() -> str:
@@ -259,6 +306,9 @@ def _variables() -> Mapping[str, str]:
         f"{_is_map()})",
         f"(variables.what in {_words(_HOOKS)} && request.name == '{names.WEBHOOK}' && request.operation == 'UPDATE')",
         "(request.resource.group in ['authorization.k8s.io', 'authentication.k8s.io'] && variables.part == '')",
+        f"({_keeps_room()})",
+        f"(variables.what == 'scheduling.k8s.io/priorityclasses' && request.operation == 'CREATE' && "
+        f"dyn(object).metadata.name == '{names.HEADROOM_CLASS}' && dyn(object).value < 0)",
     ]
     return {
         "what": "request.resource.group + '/' + request.resource.resource",
@@ -271,6 +321,7 @@ def _variables() -> Mapping[str, str]:
                   "dyn(object)[?'deleteOptions'][?'preconditions'][?'uid'].orValue('') != ''",
         "keeps": f"variables.what == '{_TEMPLATE}' && variables.part == '' && "
                  f"request.operation in ['CREATE', 'DELETE'] && {_is_template()}",
+        "ends": _ends(),
         "oldData": "request.operation == 'CREATE' ? {} : dyn(oldObject)[?'data'].orValue({})",
         "stops": f"{{{listed}}}[?variables.what].orValue([])",
         "notes": "dyn(object).metadata[?'annotations'].orValue({})",
@@ -330,8 +381,9 @@ def _validations() -> list[tuple[str, str]]:
     ))
     return [
         ("it creates and deletes nothing but its Events, its Lease, its certificate, keys for NVIDIA's programs, its "
-         "templates of claims and evictions that name a uid, and writes no part of an object but scale",
-         "variables.own || variables.evicts || variables.keeps || "
+         "templates of claims, room ahead of demand, evictions that name a uid, pods that a uid names and nodes whose "
+         "machines were told to go, and writes no part of an object but scale",
+         "variables.own || variables.evicts || variables.keeps || variables.ends || "
          "(request.operation == 'UPDATE' && variables.part in ['', 'scale'])"),
         ("nothing in a protected namespace is its to change",
          f"variables.own || (variables.what in {_words((_NODE, _CONFIG))} && variables.part == '') || "

@@ -10,13 +10,14 @@ from functools import partial
 
 from fallow import names
 from fallow.model import kinds
+from fallow.observe.scaling.drivers import STATUS_MAP
 from fallow.settings.sharing import MIG_MAP, PLUGIN_MAP
 
 HOME, TEAM = "gpu-pruner-system", "my-team"  # where it runs; the one namespace it looks into, as an example
 READ, PATCH = ("get", "list", "watch"), ("patch",)
 SECRETS = ("gpu-pruner-slack-webhook", "gpu-pruner-config")
 COSTS = (names.BUDGET_PLURAL, names.ATTRIBUTION_PLURAL)
-OURS = (names.POLICY_PLURAL, names.SHARING_POLICY_PLURAL, names.NODE_CONFIG_PLURAL, *COSTS)
+OURS = (names.POLICY_PLURAL, names.SHARING_POLICY_PLURAL, names.NODE_CONFIG_PLURAL, names.SCALING_POLICY_PLURAL, *COSTS)
 RESTARTED = ("deployments", "statefulsets", "daemonsets")  # where sharing hurt, and a policy says so
 STEERING = (kinds.SCALED_OBJECT, kinds.KUEUE_WORKLOAD)
 EVENTS = ("events.k8s.io", ["events"], ("create", "patch"))
@@ -88,6 +89,7 @@ def _reading(*, one_namespace: bool) -> list[str]:
     rules += [_rule("resource.k8s.io", ["resourceclaims"], READ)]
     if not one_namespace:
         rules += [_rule("apiextensions.k8s.io", ["customresourcedefinitions"], READ)]
+        rules += [_rule("karpenter.sh", ["nodepools"], READ, why="Who else adds nodes here, and up to which limits?")]
         for plurals, why in ((OURS[:-len(COSTS)], ""), (COSTS, WITH_COSTS)):
             rules += [_rule(names.GROUP, plurals, READ, why=why)]
             rules += [_rule(names.GROUP, [f"{each}/status" for each in plurals], PATCH, why=why)]
@@ -106,7 +108,11 @@ def _at_home() -> list[str]:
 def reader(about: str, *, one_namespace: bool) -> str:
     account = f"apiVersion: v1\nkind: ServiceAccount\nmetadata:\n  name: gpu-pruner\n  namespace: {HOME}"
     name, namespace = ("gpu-pruner-reader", TEAM) if one_namespace else ("gpu-pruner", None)
-    return _file(about, [account, *_grant(name, _reading(one_namespace=one_namespace), namespace), *_at_home()])
+    where, status = STATUS_MAP
+    other = _rule("", ["configmaps"], ["get"], only=[status], why="Is there a cluster autoscaler?")
+    autoscaler = [] if one_namespace else _grant("gpu-pruner-autoscaler", [other], where)
+    parts = [*_grant(name, _reading(one_namespace=one_namespace), namespace), *_at_home(), *autoscaler]
+    return _file(about, [account, *parts])
 
 
 def acting(about: str, *, one_namespace: bool) -> str:
@@ -210,6 +216,21 @@ def consolidation(about: str) -> str:
     return _file(about, _grant("gpu-pruner-consolidation", NODES))
 
 
+ROOM = (("apps", "deployments"), ("", "podtemplates"), ("autoscaling.x-k8s.io", "capacitybuffers"),
+        ("autoscaling.x-k8s.io", "provisioningrequests"))
+
+
+def scaling(about: str) -> str:
+    """Of the controller: nodes are drained and removed, and room is kept ahead of demand."""
+    rules = [
+        *NODES, _rule("", ["nodes"], ["delete"], why="The object of a machine that is gone: only with its record."),
+        _rule("", ["pods"], ["delete"], why="Past a budget, from a machine that its cloud ends anyway."),
+        _rule("scheduling.k8s.io", ["priorityclasses"], ["create"], why="That of placeholders."),
+    ]
+    room = [_rule(group, [plural], ["get", "list", "create", "patch"]) for group, plural in ROOM]
+    return _file(about, [*_grant("gpu-pruner-scaling", rules), *_grant("gpu-pruner-scaling", room, HOME)])
+
+
 def leaving(about: str) -> str:
     """For as long as an uninstall takes: to give back whatever may be held, of every kind, also of those that are not
     switched on any more."""
@@ -266,6 +287,10 @@ FILES: dict[str, Callable[[], str]] = {
     "deploy/consolidation/10-role.yaml": partial(
         consolidation, "What gpu-pruner needs besides deploy/base/20-reader.yaml to empty nodes that are hardly used "
         "(--consolidation act).",
+    ),
+    "deploy/scaling/10-role.yaml": partial(
+        scaling, "What gpu-pruner needs besides deploy/base/20-reader.yaml to add and remove nodes (--scaling act). "
+        "Never without deploy/acting/15-bounds.yaml.",
     ),
     **{f"deploy/letters/{one}.yaml": partial(letter, one) for one in names.LETTERS if one not in names.DEFAULT_LETTERS},
 }

@@ -9,7 +9,7 @@ import yaml
 from docs import bounds, chart, roles
 from fallow import settings, telemetry
 from fallow.model import reasons
-from fallow.model.policies import attribution_crd, budget_crd, idle_crd, nodeconfig_crd, sharing_crd
+from fallow.model.policies import attribution_crd, budget_crd, idle_crd, nodeconfig_crd, scaling_crd, sharing_crd
 from fallow.settings import spot_watch
 
 ROOT = Path(__file__).parent.parent
@@ -98,10 +98,14 @@ def sharing_crds() -> str:
     return f"# Made from the code by `make docs`.\n{made}"
 
 
+def scaling_crds() -> str:
+    return "# Made from the code by `make docs`.\n" + yaml.safe_dump(scaling_crd.define(), sort_keys=False, width=140)
+
+
 DOCUMENTS: dict[str, Callable[[], str]] = {
     "docs/operators/flags.md": flags, "docs/operators/metrics.md": metrics, "docs/operators/reasons.md": reason_page,
     "docs/operators/alerts.md": alerts, "deploy/base/10-crd.yaml": crd, "deploy/base/11-cost-crds.yaml": cost_crds,
-    "deploy/base/12-sharing-crds.yaml": sharing_crds,
+    "deploy/base/12-sharing-crds.yaml": sharing_crds, "deploy/base/13-scaling-crd.yaml": scaling_crds,
     **roles.FILES, **bounds.FILES, **chart.FILES,  # the chart last: it reads the others
 }
 

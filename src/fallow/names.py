@@ -106,6 +106,7 @@ KARPENTER_DO_NOT_DISRUPT: Final = "karpenter.sh/do-not-disrupt"
 SERVICE_ACCOUNT_DIR: Final = "/var/run/secrets/kubernetes.io/serviceaccount"  # of a pod: token, ca.crt, namespace
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+SEVERAL_BUDGETS: Final = "more than one PodDisruptionBudget"  # why the Eviction API can never let a pod go
 UNBOUND_VOLUMES: Final = "unbound immediate PersistentVolumeClaims"  # the scheduler, of a pod that waits for one
 OS_LABEL: Final = "kubernetes.io/os"
 ARCH_LABEL: Final = "kubernetes.io/arch"
@@ -360,6 +361,10 @@ class Event:
     CONFLICTING_ANNOTATION: Final = "ConflictingAnnotation"
     FITS_BUT_UNSCHEDULED: Final = "FitsButUnscheduled"
     NO_POOL_FITS: Final = "NoPoolFits"
+    SCALE_UP: Final = "ScaleUp"
+    SCALE_DOWN: Final = "ScaleDown"
+    SPOT_INTERRUPTED: Final = "SpotInterrupted"
+    OUT_OF_STOCK: Final = "OutOfStock"
     SCALE_DOWN_CANCELLED: Final = "ScaleDownCancelled"
     PREWARMING_OFF: Final = "PrewarmingOff"
     INVALID_SHARING_MODE: Final = "InvalidSharingMode"
@@ -375,5 +380,6 @@ WARNINGS: Final = frozenset({
     Event.NOTICE_FAILED, Event.RESUME_FAILED, Event.INVALID_ACK, Event.PAUSE_FAILED, Event.PAUSE_INEFFECTIVE,
     Event.PAUSE_REVERTED, Event.IDLE_SHARE_JUMP, Event.PRICE_SUSPICIOUS, Event.BUDGET_EXCEEDED, Event.BUDGET_ENFORCED,
     Event.BUDGET_OVERRIDDEN, Event.UNKNOWN_WORKLOAD_TYPE, Event.CONFLICTING_ANNOTATION, Event.INVALID_SHARING_MODE,
-    Event.REPARTITION_FAILED, Event.SHARING_REVERTED, Event.EMPTYING_STOPPED,
+    Event.REPARTITION_FAILED, Event.SHARING_REVERTED, Event.EMPTYING_STOPPED, Event.SPOT_INTERRUPTED,
+    Event.OUT_OF_STOCK,
 })

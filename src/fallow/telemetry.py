@@ -27,6 +27,7 @@ class Metric(msgspec.Struct, frozen=True):
 
 _counter, _gauge, _histogram = (partial(Metric, type) for type in ("counter", "gauge", "histogram"))
 _WORKLOAD = ("kind", "namespace", "name")
+_POLICY = ("policy",)
 _NODE = ("instance", "node", "instance_type", "region")
 
 
@@ -151,6 +152,50 @@ METRICS: tuple[Metric, ...] = (
              ("strategy", "reason")),
     _gauge("gpu_autoscaler_packing_bound_ratio", "Of all GPUs, what no packer could exceed with these pods; NaN while "
            "that is not known.", is_late=True),
+    # Nodes that come and go, by AutoscalingPolicy.
+    _counter("gpu_autoscaler_scaling_actions_total",
+             "Nodes asked for and removed: action scale_up, scale_down, spot_replace or prewarm; success true, false "
+             "or dry_run.", ("policy", "action", "capacity_type", "success")),
+    _histogram("gpu_autoscaler_scaling_duration_seconds", "How long such an action took.", ("policy", "action")),
+    _gauge("gpu_autoscaler_node_count", "Nodes.", ("policy", "capacity_type")),
+    _gauge("gpu_autoscaler_desired_node_count", "Nodes that there should be.", _POLICY),
+    _gauge("gpu_autoscaler_cluster_utilization", "Mean use of all GPUs, 0 to 1; absent while it is not known.",
+           _POLICY),
+    _gauge("gpu_autoscaler_pending_pods", "Pods that need a node which is not there.", _POLICY),
+    _gauge("gpu_autoscaler_underutilized_nodes", "Nodes that are hardly used.", _POLICY),
+    _counter("gpu_autoscaler_spot_interruptions_total", "Nodes that their cloud took back.", _POLICY),
+    _gauge("gpu_autoscaler_spot_termination_warnings", "Nodes that their cloud has said to take back.", _POLICY),
+    _gauge("gpu_autoscaler_spot_savings_percentage",
+           "By how much spot nodes cost less than the same on demand, 0 to 100; absent where a price is not known.",
+           _POLICY),
+    *_money("gpu_autoscaler_estimated_monthly_cost", "What its nodes cost in 730 hours.", ("policy", "capacity_type")),
+    *_money("gpu_autoscaler_estimated_monthly_savings", "What the nodes removed in the last day would cost in 730 "
+            "hours.", _POLICY),
+    _gauge("gpu_autoscaler_predictive_scaling_enabled", "1 where nodes are started ahead of demand.", _POLICY),
+    _gauge("gpu_autoscaler_predicted_utilization", "GPUs wanted at the coming peak, by those there are.", _POLICY),
+    _gauge("gpu_autoscaler_prediction_confidence", "Share of past guesses that were nearly right.", _POLICY),
+    _gauge("gpu_autoscaler_scale_up_cooldown_remaining_seconds", "How long no node is added yet.", _POLICY),
+    _gauge("gpu_autoscaler_scale_down_cooldown_remaining_seconds", "How long no node is removed yet.", _POLICY),
+    _gauge("gpu_autoscaler_multi_tier_scaling_enabled", "1 where several ways of paying are tried.", _POLICY),
+    _gauge("gpu_autoscaler_capacity_type_preference", "In which order ways of paying are tried; 1: first.",
+           ("policy", "capacity_type")),
+    _counter("gpu_autoscaler_reconcile_errors_total", "Looks at nodes that failed."),
+    _histogram("gpu_autoscaler_reconcile_duration_seconds", "How long a look at nodes took, with what was done."),
+    _gauge("gpu_autoscaler_last_reconcile_timestamp", "When nodes were last looked at.", is_late=True),
+    _gauge("gpu_autoscaler_pending_pods_by_verdict", "Pods that wait, by what that means for nodes.",
+           ("policy", "verdict")),
+    _gauge("gpu_autoscaler_scaling_blocked", "1 for each reason why a policy does not do what it would.",
+           ("policy", "reason")),
+    _gauge("gpu_autoscaler_brake_engaged", "1 for each brake that halts a policy.", ("policy", "reason")),
+    _gauge("gpu_autoscaler_stockout", "1 while a pool is not asked because its cloud had none.",
+           ("policy", "pool", "capacity_type")),
+    _histogram("gpu_autoscaler_drain_duration_seconds", "From a node's cordon until its machine was told to go.",
+               _POLICY),
+    _counter("gpu_autoscaler_prewarm_total", "Nodes started ahead of demand: hit: used, miss: not.",
+             ("policy", "result")),
+    _gauge("gpu_autoscaler_forecast_wape", "How far off the guesses of demand were lately, by model.",
+           ("policy", "model")),
+    _gauge("gpu_autoscaler_squatted_nodes", "GPU nodes that only pods without GPUs hold.", _POLICY),
     # The same by the kind of work, as the seed names them.
     _gauge("gpu_utilization_by_workload_type", "Percent of a GPU that processes of this kind of work use; only where "
            "an exporter tells processes apart.", ("node", "gpu_id", "workload_type")),
@@ -270,8 +315,8 @@ class Telemetry:
         else:
             self.replace(full, values)
 
-    def observe(self, name: str, value: float) -> None:
-        self._metrics[name].observe(value)
+    def observe(self, name: str, value: float, labels: tuple[str, ...] = ()) -> None:
+        self._series(name, labels).observe(value)
 
     def before_scrape(self, write: Callable[[], None]) -> None:
         """For values that cost something to write out: `write` is called when somebody asks."""
@@ -305,7 +350,7 @@ class Unread(Telemetry):
     def replace(self, name: str, values: Mapping[Any, float]) -> None:
         pass
 
-    def observe(self, name: str, value: float) -> None:
+    def observe(self, name: str, value: float, labels: tuple[str, ...] = ()) -> None:
         pass
 
     def before_scrape(self, write: Callable[[], None]) -> None:

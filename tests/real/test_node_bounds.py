@@ -9,12 +9,15 @@ from typing import Any
 import pytest
 
 from fallow import names
+from fallow.act import headroom
+from fallow.model.cost import CapacityType
 from fallow.model.policies import nodeconfig_crd, sharing_crd
+from fallow.model.policies.scaling import NodeDriver, NodePool
 from tests.real import cluster as clusters
 from tests.real import test_bounds
 
 Object = dict[str, Any]
-RECORDS = [names.REPARTITION, names.EMPTYING]
+RECORDS = [names.REPARTITION, names.EMPTYING, names.SCALE_DOWN, names.SPOT_RECORD]
 bounded = test_bounds.bounded
 OPERATOR = "gpu-operator"
 
@@ -53,7 +56,9 @@ async def test_of_a_node_nothing_else_is_its_own(thief: test_bounds.Thief, node:
     for change, why in (
         (patch(labels={"node-role.kubernetes.io/control-plane": ""}), "labels"),
         (patch(labels={names.GPU_PRODUCT: "A100"}), "labels"),
-        (patch({"taints": [taint]}), "the cordon"), (patch({"podCIDR": "10.0.0.0/24"}), "the cordon"),
+        (patch({"taints": [taint]}), "taints of others"),
+        (patch({"taints": [{"key": names.SCALE_DOWN, "effect": "NoExecute"}]}), "taints of others"),
+        (patch({"podCIDR": "10.0.0.0/24"}), "the cordon"),
         (patch(annotations={"other.example.com/x": "y"}), "annotations of others"),
         (patch(finalizers=["example.com/for-ever"]), "metadata"),
     ):
@@ -62,6 +67,69 @@ async def test_of_a_node_nothing_else_is_its_own(thief: test_bounds.Thief, node:
     assert await thief.is_refused(node, status, part="status")
     with pytest.raises(clusters.Refused, match="gpu-pruner-bounds"):
         await thief.ask("DELETE", f"/api/v1/nodes/{node['metadata']['name']}")
+
+
+async def test_its_own_taints_come_and_go_and_those_of_others_stay(thief: test_bounds.Thief, node: Object) -> None:
+    others = [{"key": "team", "value": "ml", "effect": "NoSchedule"}]
+    await thief.cluster.patch(node, {"spec": {"taints": others}})
+    ours = [{"key": key, "effect": "NoSchedule"} for key in (names.SCALE_DOWN, names.SPOT_INTERRUPTION)]
+    await thief.send(node, patch({"taints": [*others, *ours]}))
+    assert "taints of others" in await thief.is_refused(node, patch({"taints": ours}))
+    await thief.send(node, patch({"taints": others}))
+
+
+async def test_a_node_goes_only_when_its_machine_was_told_to(thief: test_bounds.Thief, node: Object) -> None:
+    path = f"/api/v1/nodes/{node['metadata']['name']}"
+    for record in ("{}", '{"v":1,"removing":null}'):
+        await thief.send(node, patch(annotations={names.SCALE_DOWN: record}))
+        with pytest.raises(clusters.Refused, match="gpu-pruner-bounds"):
+            await thief.ask("DELETE", path)
+    await thief.send(node, patch(annotations={names.SCALE_DOWN: '{"v":1,"removing":1700000000.0}'}))
+    await thief.ask("DELETE", path)
+
+
+async def test_of_pods_only_pause_runs_and_only_at_home(thief: test_bounds.Thief) -> None:
+    home, pool = f"{thief.cluster.namespace}-own", NodePool(name="gpu", tier=CapacityType.spot, gpus=4)
+    template = headroom.make_template(pool, NodeDriver.karpenter)
+
+    def deployment(name: str, **spec: Any) -> Object:
+        inside = {**template, "spec": {**template["spec"], **spec}}
+        return {
+            "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name},
+            "spec": {"replicas": 1, "selector": {"matchLabels": {names.HEADROOM: "gpu"}}, "template": inside},
+        }
+
+    shell = [{"name": "pause", "image": headroom.PAUSE, "command": ["sh"]}]
+    other = [{"name": "pause", "image": "example.invalid/miner:1"}]
+    for place, body in (
+        (thief.cluster.namespace, deployment("fallow-headroom-gpu")), (home, deployment("mine")),
+        (home, deployment("fallow-headroom-gpu", containers=other)),
+        (home, deployment("fallow-headroom-gpu", containers=shell)),
+        (home, deployment("fallow-headroom-gpu", hostNetwork=True)),
+        (home, deployment("fallow-headroom-gpu", serviceAccountName="gpu-pruner")),
+    ):
+        with pytest.raises(clusters.Refused, match="gpu-pruner-bounds"):
+            await thief.ask("POST", f"/apis/apps/v1/namespaces/{place}/deployments", body)
+    await thief.ask("POST", f"/apis/apps/v1/namespaces/{home}/deployments", deployment("fallow-headroom-gpu"))
+    made = await thief.cluster.get("apps/v1", "Deployment", "fallow-headroom-gpu", home)
+    await thief.send(made, {"spec": {"replicas": 0}})
+    await thief.cluster.delete(made)
+    classes = "/apis/scheduling.k8s.io/v1/priorityclasses"
+    head = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"}
+    for name, value in ((names.HEADROOM_CLASS, 1000), ("first", -10)):
+        with pytest.raises(clusters.Refused, match="gpu-pruner-bounds"):
+            await thief.ask("POST", classes, {**head, "metadata": {"name": name}, "value": value})
+
+
+async def test_a_pod_is_deleted_by_its_uid_with_some_time_left_to_it(thief: test_bounds.Thief, node: Object) -> None:
+    await thief.cluster.deployment("held", nodeSelector={"kubernetes.io/hostname": node["metadata"]["name"]})
+    (pod,) = await thief.cluster.pods("app=held")
+    path = f"/api/v1/namespaces/{thief.cluster.namespace}/pods/{pod['metadata']['name']}"
+    uid = {"preconditions": {"uid": pod["metadata"]["uid"]}}
+    for options in ({"gracePeriodSeconds": 5}, {**uid, "gracePeriodSeconds": 0}):
+        with pytest.raises(clusters.Refused, match="gpu-pruner-bounds"):
+            await thief.ask("DELETE", path, {"apiVersion": "v1", "kind": "DeleteOptions", **options})
+    await thief.ask("DELETE", path, {"apiVersion": "v1", "kind": "DeleteOptions", **uid, "gracePeriodSeconds": 5})
 
 
 async def test_a_node_without_gpus_is_left_alone(thief: test_bounds.Thief) -> None:

@@ -8,7 +8,7 @@ export type View = "idle" | "unknown" | "busy" | "paused" | "kept" | "all";
 export type Group = "willPause" | "onTheWay" | "leftAlone" | "kept" | "unknown" | "busy" | "paused";
 export type Layout = "whole" | "mig" | "slices" | "mps";
 export type AuthMode = "email" | "kube" | "oidc" | "proxy";
-export type DecidedType = "told" | "paused" | "resumed" | "kept" | "keepEnded" | "refused" | "failed" | "notPaused" | "broughtBack" | "left" | "frozen" | "unfrozen" | "noDecision" | "wouldPause" | "regretted" | "released" | "restarted";
+export type DecidedType = "told" | "paused" | "resumed" | "kept" | "keepEnded" | "refused" | "failed" | "notPaused" | "broughtBack" | "left" | "frozen" | "unfrozen" | "noDecision" | "wouldPause" | "regretted" | "released" | "nodesAdded" | "drainBegun" | "drainUndone" | "nodeRemoved" | "spotInterrupted" | "restarted";
 
 /** The five parts of all that is paid for, by the keys of a report. */
 export const PART_WORDS = {

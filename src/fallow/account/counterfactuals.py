@@ -84,6 +84,7 @@ class RemovedNode(msgspec.Struct, frozen=True, kw_only=True):
     rate: Nano | None
     at: Second
     until: Second
+    gpus: int = 0
 
 
 class _Day(msgspec.Struct):
@@ -281,7 +282,7 @@ def _add_sharing(
 # ---- autoscaling -----------------------------------------------------------------------------------------------------
 
 
-def book_removal(removed: RemovedNode, claims: Iterable[NodeClaim], *, gpus: int) -> list[BookedSaving]:
+def book_removal(removed: RemovedNode, claims: Iterable[NodeClaim]) -> list[BookedSaving]:
     """What the node would have cost on, less what pauses have claimed of it already."""
     if removed.rate is None:
         return []
@@ -293,7 +294,7 @@ def book_removal(removed: RemovedNode, claims: Iterable[NodeClaim], *, gpus: int
         baseline = cost_of(removed.rate, end - begin)
         if baseline > claimed:
             found.append(_row(
-                SavingKind.autoscaling, f"{removed.node}\n{removed.at}", day, "", gpus * WHOLE * (end - begin),
+                SavingKind.autoscaling, f"{removed.node}\n{removed.at}", day, "", removed.gpus * WHOLE * (end - begin),
                 baseline=baseline - claimed, actual=0, details={"node": removed.node}, realised=True,
             ))
     return found

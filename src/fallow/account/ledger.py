@@ -36,6 +36,7 @@ from fallow.model.cost import (
     CostQuery,
     CostRetention,
     CostSum,
+    DemandHour,
     Interval,
     KeySum,
     LedgerMeta,
@@ -231,6 +232,10 @@ class Ledger:
     ) -> None:
         await self._write(lambda on: ledger_write.write_budgets(on, self._book, readings, alerts, epoch))
 
+    async def write_demand(self, hours: Sequence[DemandHour], epoch: int) -> None:
+        """Of policies that scale nodes."""
+        await self._write(lambda on: ledger_write.write_demand(on, self._book, hours, epoch))
+
     # ---- reading ------------------------------------------------------------------------------------------------
 
     async def read_meta(self) -> LedgerMeta:
@@ -296,6 +301,9 @@ class Ledger:
 
     async def read_budgets(self, begin: Second, end: Second) -> list[BudgetReading]:
         return await self._read(lambda on: ledger_read.read_budgets(on, begin, end))
+
+    async def read_demand(self, since: Second) -> list[DemandHour]:
+        return await self._read(lambda on: ledger_read.read_demand(on, since))
 
     async def read_alerts(self, budget_uid: str = "") -> list[BookedAlert]:
         """Of one budget, or of all."""

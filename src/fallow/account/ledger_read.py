@@ -36,6 +36,7 @@ from fallow.model.cost import (
     CostKey,
     CostQuery,
     CostSum,
+    DemandHour,
     Dimension,
     DimensionName,
     Dims,
@@ -464,6 +465,11 @@ def read_budgets(on: SqlSession, begin: Second, end: Second) -> list[BudgetReadi
     fields = ("budget", "at", "namespace", "team", "limit", "spend", "used_micro", "status")
     rows = on.rows(questions.READ_BUDGETS, (begin, end))
     return [BudgetReading(**dict(zip(fields, row, strict=True))) for row in rows]
+
+
+def read_demand(on: SqlSession, since: Second) -> list[DemandHour]:
+    rows = on.rows(questions.READ_DEMAND, (since,))
+    return [DemandHour(policy=policy, hour=hour, gpus=milli / 1000) for policy, hour, milli in rows]
 
 
 def read_alerts(on: SqlSession, budget_uid: str) -> list[BookedAlert]:

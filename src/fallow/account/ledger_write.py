@@ -18,12 +18,14 @@ from fallow.account.schema import SqlDialect, questions, timescale
 from fallow.clients.database.session import SqlRow, SqlSession
 from fallow.model.cost import (
     DAY,
+    DEMAND_KEPT,
     HOUR,
     BookedAlert,
     BookedSaving,
     BudgetReading,
     CostBatch,
     CostRetention,
+    DemandHour,
     Interval,
     IntervalRef,
     LedgerMeta,
@@ -290,6 +292,17 @@ def write_budgets(
         on.run(questions.DELETE_ALERT, named)
     if states:
         on.add("budget_alerts", questions.ALERTS, [msgspec.structs.astuple(one) for one in states.values()])
+
+
+def write_demand(on: SqlSession, book: NumberBook, hours: Sequence[DemandHour], epoch: int) -> None:
+    """And what is older than anybody learns from goes."""
+    claim(on, book, epoch)
+    once = {(one.policy, one.hour): round(one.gpus * 1000) for one in hours}
+    for key in once:
+        on.run(questions.DELETE_DEMAND, key)
+    if once:
+        on.add("scaling_demand", questions.DEMAND, [(*key, milli) for key, milli in once.items()])
+        on.run(questions.FORGET_DEMAND, (max(hour for _, hour in once) - DEMAND_KEPT,))
 
 
 def _reading_row(one: BudgetReading) -> tuple[Any, ...]:

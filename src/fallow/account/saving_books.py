@@ -13,8 +13,8 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from fallow.account import counterfactuals
-from fallow.account.counterfactuals import FreedPart, OnDemand, Stretch
+from fallow.account import audit, counterfactuals
+from fallow.account.counterfactuals import FreedPart, NodeClaim, OnDemand, RemovedNode, Stretch
 from fallow.account.ledger import Ledger
 from fallow.account.savings import PauseSpan
 from fallow.model import cost
@@ -22,6 +22,7 @@ from fallow.model.cost import (
     DAY,
     HOUR,
     MEASURED_SAVINGS,
+    UNIT,
     BookedSaving,
     CapacityType,
     CostBatch,
@@ -29,14 +30,19 @@ from fallow.model.cost import (
     CostQuery,
     CostStep,
     Interval,
+    SavingKind,
     Second,
     Sharing,
 )
+from fallow.model.history import AuditEntry, Happened
+from fallow.model.units import Instant
 
 Owner: TypeAlias = tuple[str, str, str]  # its namespace, kind and name
 HeldBy: TypeAlias = Mapping[Owner, Sequence[Interval]]
 
 _OWNER: Final = tuple(cost.read_dimension(name) for name in ("namespace", "controllerKind", "controller"))
+_MOST_REMOVED: Final = 10_000  # entries of two days
+_BOOKED: Final = (*MEASURED_SAVINGS, SavingKind.autoscaling)
 _NODE: Final = cost.read_dimension("node")
 _SHARING: Final = cost.read_dimension("sharing")
 _SHARED: Final = frozenset({Sharing.mig, Sharing.mps, Sharing.timeslicing, Sharing.dra})
@@ -45,9 +51,10 @@ _CAPACITY: Final = cost.read_dimension("capacity")
 
 async def find_savings(
     ledger: Ledger, spans: Sequence[PauseSpan], begin: Second, end: Second, on_demand: OnDemand, *,
-    is_dry: bool = False,
+    is_dry: bool = False, removed: Sequence[RemovedNode] = (),
 ) -> CostBatch:
-    """Of the days that [begin, end) touches, up to where we looked. `is_dry`: the spans are those of a dry run."""
+    """Of the days that [begin, end) touches, up to where we looked. `is_dry`: the spans are those of a dry run.
+    `removed`: nodes that we removed; what a pause has claimed of one is not claimed again."""
     begin, end = begin // DAY * DAY, min(end, (await ledger.read_meta()).seen_until)
     if begin >= end:
         return CostBatch()
@@ -57,21 +64,50 @@ async def find_savings(
     after, freed = await _read_after(ledger, pauses, end), defaultdict[str, list[FreedPart]](list)
     for part in (part for each in pauses for part in each.parts):
         freed[part.node].append(part)
+    claims = list[NodeClaim]()
     for each in pauses:
         there = [one for node in each.nodes for one in after.get(node, ())]
-        found, _ = counterfactuals.book_pause(
+        found, claimed = counterfactuals.book_pause(
             each.span, each.held, there, watched, since=each.first, is_dry=is_dry,
             others=[part for node in each.nodes for part in freed[node]],
         )
         rows += found
+        claims += claimed
     if not is_dry:
+        gone_nodes = (row for each in removed for row in counterfactuals.book_removal(_until(each, end), claims))
+        rows += [row for row in gone_nodes if row.at >= begin]
         spot = await ledger.read_intervals(begin, end, (CostFilter(_CAPACITY, frozenset({CapacityType.spot})),))
         rows += counterfactuals.book_spot(spot, on_demand, begin, end)
         rows += await _find_sharing(ledger, begin, end)
     made, before = {row.id for row in rows}, await ledger.read_savings(begin, end)
-    mine = (row for row in before if row.kind in MEASURED_SAVINGS and row.is_dry_run == is_dry)
+    mine = (row for row in before if row.kind in _BOOKED and row.is_dry_run == is_dry)
     gone = tuple(row.id for row in mine if row.id not in made)
     return CostBatch(savings=tuple(rows), removed_savings=gone)
+
+
+async def read_removed(kept: audit.Audit, since: Instant, now: Instant) -> list[RemovedNode]:
+    """Nodes that we removed since, each until its pool grew again."""
+    types = frozenset({Happened.node_removed, Happened.nodes_added})
+    entries = await kept.read(audit.AuditQuery(since=since, until=now, types=types, limit=_MOST_REMOVED))
+    return find_removed(entries, now)
+
+
+def find_removed(entries: Iterable[AuditEntry], now: Instant) -> list[RemovedNode]:
+    found, grew = list[RemovedNode](), dict[tuple[str, str], Instant]()
+    for entry in sorted(entries, key=lambda each: each.at, reverse=True):
+        pool = entry.policy, entry.detail
+        if entry.type is Happened.nodes_added:
+            grew[pool] = entry.at
+        elif entry.ref is not None:
+            rate = None if entry.per_hour is None else round(entry.per_hour * UNIT)
+            found.append(RemovedNode(
+                node=entry.ref.name, rate=rate, at=int(entry.at), until=int(grew.get(pool, now)), gpus=entry.gpus or 0
+            ))
+    return found
+
+
+def _until(node: RemovedNode, end: Second) -> RemovedNode:
+    return msgspec.structs.replace(node, until=min(node.until, end))
 
 
 async def _find_sharing(ledger: Ledger, begin: Second, end: Second) -> list[BookedSaving]:

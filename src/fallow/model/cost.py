@@ -375,6 +375,17 @@ class BookedPrice(msgspec.Struct, frozen=True, kw_only=True):
         return self.retrieved_at is None or at - self.retrieved_at > longest
 
 
+class DemandHour(msgspec.Struct, frozen=True):
+    """GPUs in use and waited for, of a policy that scales nodes: the mean of the hour that began then."""
+
+    policy: str
+    hour: Second
+    gpus: float
+
+
+DEMAND_KEPT: Final[Second] = 28 * DAY
+
+
 class SavingKind(StrEnum):
     spot = "spot"
     sharing = "sharing"

@@ -33,6 +33,11 @@ class Happened(StrEnum):
     frozen = "frozen"
     unfrozen = "unfrozen"
     no_decision = "noDecision"
+    nodes_added = "nodesAdded"
+    drain_begun = "drainBegun"
+    drain_undone = "drainUndone"
+    node_removed = "nodeRemoved"
+    interrupted = "spotInterrupted"  # a cloud takes a node back
 
 
 class CameBy(StrEnum):

@@ -7,7 +7,7 @@ float.
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -22,6 +22,8 @@ from fallow.model.seen import ABSENT, Input, Known, Register, Unseen, several
 from fallow.model.sharing import TopOwner
 from fallow.model.units import Seconds
 
+STALE_AFTER: Seconds = 60.0  # since the server was last heard of, while it cannot be followed
+SILENT_AFTER: Seconds = 150.0  # ... while it seems to be: bookmarks come once a minute
 _NOTHING = msgspec.Raw(b"null")
 _REMEMBERED: Seconds = 60.0  # the labels of an owner: for so long
 _MOST_REMEMBERED = 5000
@@ -104,6 +106,20 @@ class Watching(Generic[K]):
             return ABSENT
         odd = f"{self.follower.unreadable} of them cannot be read" if self.follower.unreadable else "not seen yet"
         return Unseen(f"{self._resource.plural}: {problem or odd}")
+
+
+def find_stale(watched: Iterable[Watching[Any]], monotonic: Seconds) -> str:
+    """Why what is seen of them is too old to rest on; "": it is not."""
+    for each in watched:
+        follower = each.follower
+        if follower.synced_at is None or isinstance(follower.problem, errors.NotFound):  # unseen, or none
+            continue
+        age = monotonic - follower.synced_at
+        broken = follower.problem is not None or not follower.synced
+        if age > (STALE_AFTER if broken else SILENT_AFTER):
+            why = str(follower.problem) if follower.problem is not None else "it is silent"
+            return f"the API server was last heard of {age:.0f} s ago: {why}"
+    return ""
 
 
 def watch_budgets(api: kube.Api) -> Watching[budget.CostBudget]:

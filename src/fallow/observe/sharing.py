@@ -6,7 +6,7 @@ Invariant: a kind that the server does not have is absent; one that cannot be se
 read is not advertised.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
@@ -21,12 +21,10 @@ from fallow.model.policies import nodeconfig_crd, sharing_crd
 from fallow.model.policies.sharing import NodeConfig, SharingPolicy
 from fallow.model.seen import ABSENT, Input, Known, Unseen
 from fallow.model.sharing import NodeTaint, OwnerUse, PartNode
-from fallow.model.units import Instant, Seconds
+from fallow.model.units import Instant
 from fallow.observe.budgets import Watching
 from fallow.observe.cluster import objects, pods
 
-STALE_AFTER: Final[Seconds] = 60.0  # since the server was last heard of, while it cannot be followed
-SILENT_AFTER: Final[Seconds] = 150.0  # ... while it seems to be: bookmarks come once a minute
 _NOTHING: Final = msgspec.Raw(b"null")
 # By which labels providers name what grows and shrinks together; of several the first counts.
 POOL_LABELS: Final = (
@@ -70,20 +68,6 @@ def watch_node_configs(api: kube.Api) -> Watching[NodeConfig]:
 
 def rank(seen: Input[tuple[SharingPolicy, ...]]) -> Input[tuple[SharingPolicy, ...]]:
     return Known(tuple(sorted(seen.value, key=lambda each: each.rank))) if isinstance(seen, Known) else seen
-
-
-def find_stale(watched: Iterable[Watching[Any]], monotonic: Seconds) -> str:
-    """Why what is seen of them is too old to rest on; "": it is not."""
-    for each in watched:
-        follower = each.follower
-        if follower.synced_at is None or isinstance(follower.problem, errors.NotFound):  # unseen, or none
-            continue
-        age = monotonic - follower.synced_at
-        broken = follower.problem is not None or not follower.synced
-        if age > (STALE_AFTER if broken else SILENT_AFTER):
-            why = str(follower.problem) if follower.problem is not None else "it is silent"
-            return f"the API server was last heard of {age:.0f} s ago: {why}"
-    return ""
 
 
 # ---- what owners used ------------------------------------------------------------------------------------------------

@@ -76,9 +76,10 @@ class SavingsStory:
         spans = await savings.read_spans(
             self._kept, begin, now, standing=digest.find_standing(cycle.snapshot, is_dry=is_dry), is_dry=is_dry
         )
+        removed = [] if is_dry else await saving_books.read_removed(self._kept, begin - cost.DAY, now)
         books = self._books
         return await saving_books.find_savings(
-            books.ledger, spans, begin, int(now), books.on_demand, is_dry=is_dry
+            books.ledger, spans, begin, int(now), books.on_demand, is_dry=is_dry, removed=removed
         )
 
     async def look(self, turn: Turn) -> SavingsTurn:

@@ -34,6 +34,7 @@ from fallow.model.cost import (
     CostQuery,
     CostRetention,
     CostSum,
+    DemandHour,
     Interval,
     IntervalRef,
     Second,
@@ -74,6 +75,7 @@ class BookParts(msgspec.Struct, frozen=True, kw_only=True):
     budgets: Callable[[], Input[tuple[CostBudget, ...]]]
     acks: AckCosts
     saved_until: Callable[[], Instant | None]
+    keep_demand: Callable[[Sequence[DemandHour]], Coroutine[Any, Any, None]]
 
 
 async def make_parts(ground: Groundwork, kept: audit.Audit, stack: contextlib.AsyncExitStack) -> BookParts:
@@ -94,7 +96,7 @@ async def make_parts(ground: Groundwork, kept: audit.Audit, stack: contextlib.As
     books = _make_books(ground, writer, billing, acks, labels)
     saved = _make_savings(ground, kept, writer, billing)
     return BookParts(
-        saved_until=lambda: saved.worked_out,
+        saved_until=lambda: saved.worked_out, keep_demand=writer.keep_demand,
         ledger=opened, sums=spent.sums, billing=billing, acks=acks, background=budgeted.background,
         attributions=budgeted.attributions, budgets=budgeted.budgets,
         stories=(
@@ -210,6 +212,10 @@ class LedgerWriter:
         booked = [row for record in records for row in budgets.rows(record)]
         with _refusals():
             await self.ledger.write_budgets((), booked, await self.claim())
+
+    async def keep_demand(self, hours: Sequence[DemandHour]) -> None:
+        with _refusals():
+            await self.ledger.write_demand(hours, await self.claim())
 
     async def track(self, readings: Sequence[BudgetReading]) -> None:
         with _refusals():

@@ -125,11 +125,13 @@ async def _make_stories(
         stories.append(gaming.make_story(ground))
         later.books = await _open_books(ground, ground.kept, stack)
     if ground.kept is not None and ground.needs_lease:  # who does not lead must not touch a node that another changes
-        from fallow.wiring import consolidation, forecasts, sharing  # a packing engine: others do without
+        from fallow.wiring import clouds, consolidation, forecasts, scaling, sharing  # others do without
 
         shared = sharing.make_stories(ground)
         later.beside, later.explainer = shared.beside, shared.explainer
-        stories += [*shared.stories, consolidation.make_story(ground)]
+        scaled = scaling.make_parts(ground, later, await clouds.make_cloud(ground.options, stack))
+        later.beside.append(scaled.background)
+        stories += [*shared.stories, consolidation.make_story(ground), scaled.story]
         later.forecasts = forecasts.make(ground, later.books.ledger if later.books else None)
     return [*stories, *(later.books.stories if later.books else ())]
 

@@ -185,17 +185,17 @@ def test_a_gpu_hour_that_was_paused_and_whose_node_went_is_claimed_once():
     rows, claims = counterfactuals.book_pause(span, before(), [], [(YESTERDAY, TODAY)])
     assert sum(row.saved for row in rows) == P4D
     node = RemovedNode(node="node-1", rate=P4D, at=AT, until=AT + HOUR)  # of one GPU
-    assert counterfactuals.book_removal(node, claims, gpus=1) == []
+    assert counterfactuals.book_removal(node, claims) == []
     eight = RemovedNode(node="node-1", rate=8 * P4D, at=AT, until=AT + HOUR)
-    assert sum(row.saved for row in counterfactuals.book_removal(eight, claims, gpus=8)) == 7 * P4D
-    assert sum(row.saved for row in counterfactuals.book_removal(eight, [], gpus=8)) == 8 * P4D
+    assert sum(row.saved for row in counterfactuals.book_removal(eight, claims)) == 7 * P4D
+    assert sum(row.saved for row in counterfactuals.book_removal(eight, [])) == 8 * P4D
 
 
 def test_a_removed_node_saves_a_day_at_most_and_nothing_without_a_price():
     node = RemovedNode(node="node-1", rate=UNIT, at=AT, until=AT + 1000 * HOUR)
-    assert sum(row.saved for row in counterfactuals.book_removal(node, [], gpus=1)) == 24 * UNIT
+    assert sum(row.saved for row in counterfactuals.book_removal(node, [])) == 24 * UNIT
     free = RemovedNode(node="node-1", rate=None, at=AT, until=AT + HOUR)
-    assert counterfactuals.book_removal(free, [NodeClaim("node-1", AT, AT + HOUR, 5)], gpus=1) == []
+    assert counterfactuals.book_removal(free, [NodeClaim("node-1", AT, AT + HOUR, 5)]) == []
 
 
 # ---- are we worth it? ------------------------------------------------------------------------------------------------

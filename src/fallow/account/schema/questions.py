@@ -134,6 +134,11 @@ FORGET_HOURS: Final = "DELETE FROM cost_hourly WHERE bucket < ?"
 FORGET_PODS: Final = "DELETE FROM cost_pods WHERE pod_id NOT IN (SELECT pod_id FROM cost_intervals)"
 FORGET_BUDGETS: Final = "DELETE FROM ledger_budgets WHERE at < ?"
 
+DEMAND: Final = ("policy", "hour", "gpus_milli")
+DELETE_DEMAND: Final = "DELETE FROM scaling_demand WHERE policy = ? AND hour = ?"
+FORGET_DEMAND: Final = "DELETE FROM scaling_demand WHERE hour < ?"
+READ_DEMAND: Final = f"SELECT {', '.join(DEMAND)} FROM scaling_demand WHERE hour >= ? ORDER BY policy, hour"
+
 DELETE_SAVINGS: Final = "DELETE FROM ledger_savings WHERE saving_id {among}"
 READ_SAVINGS: Final = (
     f"SELECT {', '.join(SAVINGS)} FROM ledger_savings WHERE at >= ? AND at < ? ORDER BY at, saving_id"

@@ -11,7 +11,7 @@ from typing import Final
 
 from fallow.account.schema import SqlDialect
 
-VERSION: Final = 2
+VERSION: Final = 3
 
 _AMOUNTS: Final = (
     "cost_nano {int} NOT NULL, use_cost_nano {int} NOT NULL, gpu_micro_seconds {int} NOT NULL,"
@@ -58,9 +58,13 @@ _FIRST: Final = (
     " PRIMARY KEY (budget_uid, period_start, alert_name, channel)){narrow}",
     "INSERT INTO ledger_meta VALUES (1, 1, 0, '', '', 0, 0, 0, 0, 0, '0', '')",
 )
+_DEMAND: Final = (  # what foresight learns from: GPUs in use and waited for, in thousandths
+    "CREATE TABLE scaling_demand (policy TEXT NOT NULL, hour {int} NOT NULL, gpus_milli {int} NOT NULL,"
+    " PRIMARY KEY (policy, hour)){narrow}",
+)
 # Of each pod: did we make it share a GPU?
 _SHARED: Final = ("ALTER TABLE cost_pods ADD COLUMN is_shared {int} NOT NULL DEFAULT 0",)
-MIGRATIONS: Final = (_FIRST, _SHARED)  # the first makes version 1 of nothing
+MIGRATIONS: Final = (_FIRST, _SHARED, _DEMAND)  # the first makes version 1 of nothing
 
 
 def find_changes(version: int, dialect: SqlDialect) -> list[str]:

@@ -5,18 +5,32 @@ In: GPU pods with their workloads, namespaces, the Scope of the flags, now. Out:
 Invariant: a namespace that is not seen keeps its pods where they are, and so does an owner: it may be acknowledged.
 """
 
-from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol, TypeAlias
 
 from fallow.model import cluster, marks
 from fallow.model.policies import idle
 from fallow.model.seen import Known, Register
 from fallow.model.units import Instant, Seconds
 
-WhyKept: TypeAlias = Callable[[cluster.Pod], str]  # "": nothing does
+
+class AskedPod(Protocol):
+    """What is asked about a pod: more is not needed to say who keeps it."""
+
+    @property
+    def namespace(self) -> str: ...
+    @property
+    def uid(self) -> str: ...
+    @property
+    def resources(self) -> Mapping[str, int]: ...
+    @property
+    def claims(self) -> tuple[str, ...]: ...
 
 
-def nothing(_: cluster.Pod) -> str:
+WhyKept: TypeAlias = Callable[[AskedPod], str]  # "": nothing does
+
+
+def nothing(_: AskedPod) -> str:
     return ""
 
 
@@ -28,7 +42,7 @@ def find(
     said = ((each.pods, _why_workload(each, longest, now)) for each in workloads)
     held = {pods[place].uid: because for places, because in said for place in places}
 
-    def why(pod: cluster.Pod) -> str:
+    def why(pod: AskedPod) -> str:
         unknown = "its owner is not known" if pod.resources or pod.claims else ""  # of others owners are not looked for
         return (
             _why_out_of_reach(pod.namespace, mandate.scope) or held.get(pod.uid, unknown)

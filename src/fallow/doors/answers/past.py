@@ -40,8 +40,8 @@ class Decided(answers.Shape, frozen=True, kw_only=True):
     at: str
     type: Literal[
         "told", "paused", "resumed", "kept", "keepEnded", "refused", "failed", "notPaused", "broughtBack", "left",
-        "frozen", "unfrozen", "noDecision", "wouldPause", "regretted", "released",
-        "restarted",
+        "frozen", "unfrozen", "noDecision", "wouldPause", "regretted", "released", "nodesAdded", "drainBegun",
+        "drainUndone", "nodeRemoved", "spotInterrupted", "restarted",
     ]
     workload: naming.WorkloadName | None
     gpus: float | None

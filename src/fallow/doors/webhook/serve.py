@@ -191,14 +191,14 @@ def make_share_eyes(
         policies=lambda: ranked.of(policies.seen), nodes=lambda: cut.of(observed.keep_parts, nodes.seen),
         namespaces=lambda: named.register, top=owners.read_top,
         use=lambda uid: observed.find_use(used.seen, uid, clock()),
-        stale=lambda: observed.find_stale((policies, nodes, places), time.monotonic()),
+        stale=lambda: budgets.find_stale((policies, nodes, places), time.monotonic()),
     )
     if claims is None:
         return eyes
     return msgspec.structs.replace(
         eyes, nodes=lambda: cut.of(observed_claims.join_devices, nodes.seen, claims.slices.seen),
         claims=lambda: ground.of(claims.classes.seen, claims.templates.seen),
-        stale=lambda: observed.find_stale((policies, nodes, places, *claims.watched), time.monotonic()),
+        stale=lambda: budgets.find_stale((policies, nodes, places, *claims.watched), time.monotonic()),
     )
 
 

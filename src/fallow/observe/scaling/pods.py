@@ -83,6 +83,8 @@ class PodEyes:
         meta, spec = item.metadata, item.spec
         pod = self._reader.read_counted(item, capacity.see_needs(item))
         asks, unclear = _read_asks(spec)
+        if not spec.node_name and not spec.resource_claims and not _asks_gpus(asks):
+            unclear = ""  # who waits for no GPU keeps no node
         work = _find_class(item, asks)
         said = {**(meta.labels or {}), **(meta.annotations or {})}
         stays = pod.static or (pod.owner is not None and pod.owner.kind == "DaemonSet")
@@ -126,6 +128,10 @@ def _read_asks(spec: _ScaledSpec) -> tuple[dict[str, int], str]:
     return asks, ""
 
 
+def _asks_gpus(asks: Mapping[str, int]) -> bool:
+    return any(name.startswith(names.NVIDIA) for name in asks)
+
+
 def _must_spread(constraint: Any) -> bool:
     return isinstance(constraint, Mapping) and constraint.get("whenUnsatisfiable") != "ScheduleAnyway"
 
@@ -144,15 +150,15 @@ def _find_hold(item: ScaledPodItem) -> WaitHold | None:
         return WaitHold.Queued if is_queued else WaitHold.SchedulingGated
     if status.nominated_node_name:
         return WaitHold.Nominated
-    told = next((each for each in status.conditions or () if each.type == "PodScheduled"), None)
-    if told is None or told.status != "False" or told.reason != "Unschedulable":
+    said = next((each for each in status.conditions or () if each.type == "PodScheduled"), None)
+    if said is None or said.status != "False" or said.reason != "Unschedulable":
         return WaitHold.NotJudged
-    return WaitHold.VolumeUnbound if names.UNBOUND_VOLUMES in told.message else None
+    return WaitHold.VolumeUnbound if names.UNBOUND_VOLUMES in said.message else None
 
 
 def _find_class(item: ScaledPodItem, asks: Mapping[str, int]) -> WorkClass:
     """Only of who asks for GPUs: of others nobody asks."""
-    if not any(name.startswith(names.NVIDIA) for name in asks):
+    if not _asks_gpus(asks):
         return WorkClass.batch
     meta = item.metadata
     owner = next((each for each in meta.owner_references or () if each.controller), None)

@@ -32,12 +32,18 @@ const KIND: Record<DecidedType, [string, GlyphName]> = {
   wouldPause: ["Would pause", "rest"],
   regretted: ["Regretted", "bad"],
   released: ["Released", "rest"],
+  nodesAdded: ["Nodes added", "busy"],
+  drainBegun: ["Node drained", "rest"],
+  drainUndone: ["Node kept", "kept"],
+  nodeRemoved: ["Node removed", "rest"],
+  spotInterrupted: ["Spot node ends", "bad"],
   restarted: ["Restarted", "busy"],
 };
-type Filter = "all" | "pauses" | "notices" | "keeps" | "resumes" | "refused" | "failures" | "people";
+type Filter = "all" | "nodes" | "pauses" | "notices" | "keeps" | "resumes" | "refused" | "failures" | "people";
 const TYPES: Record<Filter, DecidedType[] | null> = {
   all: null,
   pauses: ["paused", "notPaused", "wouldPause", "released"],
+  nodes: ["nodesAdded", "drainBegun", "drainUndone", "nodeRemoved", "spotInterrupted"],
   notices: ["told"],
   keeps: ["kept", "keepEnded"],
   resumes: ["resumed", "broughtBack", "regretted"],
@@ -53,6 +59,7 @@ const LABEL: [Filter, string][] = [
   ["resumes", "Resumes"],
   ["refused", "Refused"],
   ["failures", "Failures"],
+  ["nodes", "Nodes"],
   ["people", "By people"],
 ];
 const PAGE = 24;

@@ -1,0 +1,185 @@
+"""Lets nodes go, a step at a time: record, cordon and taint in one patch; evictions; the machine; or all of it undone.
+
+In: a node as it was looked at, and a step that was decided. Out: a LeavingDone: one sentence, and what an eviction was
+answered. Pods go by the Eviction API, with their uid, so that PodDisruptionBudgets are heeded; past it only from a
+machine that its cloud ends.
+Invariant: the record is written before what it tells of, in the same request where that is possible, with the uid and
+the version that were looked at. Taints of others stay as they are. No pod is given no time at all.
+"""
+
+import math
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from fallow import names
+from fallow.act.events import Announcer
+from fallow.clients import errors
+from fallow.clients.kubernetes import api as kube
+from fallow.model import cluster, scaling, units
+from fallow.model.cluster import PodId
+from fallow.model.scaling import DrainRecord, LeavingNode, ScaledNode, SpotRecord
+from fallow.model.units import Instant, Seconds
+
+_MANAGER: Final = "fallow-scaling"
+_SAID: Final = 300  # characters of a refusal
+_LEAST_GRACE: Final = 1  # seconds: 0 would end a pod without a word
+TAINTS: Final = (names.SCALE_DOWN, names.SPOT_INTERRUPTION)
+_NO_DRAIN: Final = {names.SCALE_DOWN: None}
+_NO_RECORDS: Final = {names.SCALE_DOWN: None, names.SPOT_RECORD: None}
+# A node that consolidation has emptied is ours from here on: its record would end by uncordoning it.
+_TAKEN_OVER: Final = {names.EMPTYING: None}
+
+
+class LeavingDone(msgspec.Struct, frozen=True, kw_only=True):
+    """`refused`: uid of the pod whose eviction was refused. `blocked`: why it never can be granted. `is_changed`: the
+    node is another than was looked at, so that further steps must not rest on it."""
+
+    said: str
+    refused: str = ""
+    blocked: str = ""
+    is_changed: bool = False
+
+
+class LeavingHands:
+    def __init__(self, api: kube.Api, announcer: Announcer) -> None:
+        self._api, self._announcer = api, announcer
+
+    async def carry_out(
+        self, there: LeavingNode, step: scaling.LeavingStep, now: Instant,
+        remove: Callable[[ScaledNode], Awaitable[None]],
+    ) -> LeavingDone:
+        """`remove`: has the cloud end the node's machine. Raises errors.Conflict where the node is not as it was looked
+        at: nothing was done then; and what the cloud says."""
+        node = there.node
+        match step:
+            case scaling.BeginDrain(record):
+                await self._mark(node, {names.SCALE_DOWN: scaling.write(record), **_taken_over(node)}, names.SCALE_DOWN)
+                note = f"it is drained, and its machine then goes: {record.because}"
+                return await self._tell(node, names.Event.SCALE_DOWN, note, now)
+            case scaling.BeginSpot(record):
+                said = {names.SPOT_RECORD: scaling.write(record), **_NO_DRAIN, **_taken_over(node)}
+                await self._mark(node, said, names.SPOT_INTERRUPTION)
+                return await self._tell(node, names.Event.SPOT_INTERRUPTED, _tell_spot(record), now)
+            case scaling.EvictNow(pod, grace):
+                return await self._evict(node, pod, grace)
+            case scaling.DeleteNow(pod, grace):
+                return await self._delete(pod, grace)
+            case scaling.RemoveMachine(record):
+                await self._write_record(node, record)
+                await remove(node)
+                return LeavingDone(said="its machine was told to go", is_changed=True)
+            case scaling.DeleteNode(because):
+                await self._delete_node(node)
+                return LeavingDone(said=f"its Node object was deleted: {because}", is_changed=True)
+            case scaling.UndoDrain(because, uncordons, rests):
+                await self._undo(node, uncordons=uncordons, rests_until=now + rests)
+                return await self._tell(node, names.Event.SCALE_DOWN_CANCELLED, because, now)
+            case scaling.StayPut(because):
+                return LeavingDone(said=because)
+
+    # ---- pods ----
+
+    async def _evict(self, node: ScaledNode, pod: PodId, grace: Seconds | None) -> LeavingDone:
+        options: dict[str, Any] = {"preconditions": {"uid": pod.uid}}
+        if grace is not None:
+            options["gracePeriodSeconds"] = _whole_grace(grace)
+        body = {
+            "apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod.name, "namespace": pod.namespace},
+            "deleteOptions": options,
+        }
+        path, who = kube.PODS.path(pod.namespace, pod.name, "eviction"), f"{pod.namespace}/{pod.name}"
+        try:
+            await self._api.request("POST", path, body=msgspec.json.encode(body), patience=kube.ONCE)
+        except (errors.NotFound, errors.Conflict):
+            return LeavingDone(said=f"{who} is gone already")
+        except errors.ClientError as problem:
+            said = str(problem)[:_SAID]
+            blocked = f"{who}: {said}" if names.SEVERAL_BUDGETS in said else ""
+            is_changed = await self._note_refusal(node, said)
+            return LeavingDone(
+                said=f"{who} was not evicted: {said}", refused=pod.uid, blocked=blocked, is_changed=is_changed
+            )
+        return LeavingDone(said=f"{who} was evicted")
+
+    async def _note_refusal(self, node: ScaledNode, said: str) -> bool:
+        """On the node, where people look; whether that changed it."""
+        if node.drain is None or node.drain.refused == said:
+            return False
+        await self._write_record(node, msgspec.structs.replace(node.drain, refused=said))
+        return True
+
+    async def _delete(self, pod: PodId, grace: Seconds) -> LeavingDone:
+        options = {
+            "apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": pod.uid},
+            "gracePeriodSeconds": _whole_grace(grace),
+        }
+        path, who = kube.PODS.path(pod.namespace, pod.name), f"{pod.namespace}/{pod.name}"
+        try:
+            await self._api.request("DELETE", path, body=msgspec.json.encode(options), patience=kube.ONCE)
+        except (errors.NotFound, errors.Conflict):
+            return LeavingDone(said=f"{who} is gone already")
+        return LeavingDone(said=f"{who} was deleted past its budget: its machine ends anyway")
+
+    # ---- the node ----
+
+    async def _mark(self, node: ScaledNode, said: Mapping[str, str | None], taint: str) -> None:
+        """Record, cordon and taint together."""
+        others = [each for each in await self._read_taints(node) if each.get("key") not in TAINTS]
+        made = {"key": taint, "effect": "NoSchedule"}
+        await self._send(node, said, {"unschedulable": True, "taints": [*others, made]})
+
+    async def _undo(self, node: ScaledNode, *, uncordons: bool, rests_until: Instant) -> None:
+        others = [each for each in await self._read_taints(node) if each.get("key") not in TAINTS]
+        spec: dict[str, Any] = {"taints": others or None, **({"unschedulable": None} if uncordons else {})}
+        await self._send(node, {**_NO_RECORDS, names.DRAIN_RESTS_UNTIL: units.rfc3339(rests_until)}, spec)
+
+    async def _read_taints(self, node: ScaledNode) -> list[dict[str, Any]]:
+        """As they are now, whole: what is sent replaces all of them. A node that changed meanwhile is refused then."""
+        found = await self._api.get(kube.NODES, None, node.name)
+        return [each for each in found.get("spec", {}).get("taints") or () if isinstance(each, dict)]
+
+    async def _write_record(self, node: ScaledNode, record: DrainRecord) -> None:
+        await self._send(node, {names.SCALE_DOWN: scaling.write(record)})
+
+    async def note(self, node: ScaledNode, said: Mapping[str, str | None]) -> None:
+        """Annotations of ours; "" and others' are none."""
+        await self._send(node, said)
+
+    async def _delete_node(self, node: ScaledNode) -> None:
+        try:
+            await self._api.delete(kube.NODES, None, node.name, uid=node.uid, resource_version=node.version)
+        except errors.NotFound:
+            return
+
+    async def _send(
+        self, node: ScaledNode, said: Mapping[str, str | None], spec: Mapping[str, Any] | None = None
+    ) -> None:
+        meta: dict[str, Any] = {"uid": node.uid, "resourceVersion": node.version, "annotations": said}
+        if names.EMPTYING in said:
+            meta["labels"] = {names.CONSOLIDATION: None}
+        body = {"metadata": meta, **({} if spec is None else {"spec": spec})}
+        await self._api.merge_patch(kube.NODES, None, node.name, body, field_manager=_MANAGER)
+
+    async def _tell(self, node: ScaledNode, reason: str, note: str, now: Instant) -> LeavingDone:
+        await self._announcer.announce(node_ref(node), reason, note, now)
+        return LeavingDone(said=note, is_changed=True)
+
+
+def node_ref(node: ScaledNode) -> cluster.Ref:
+    return cluster.Ref("", kube.NODES.version, kube.NODES.kind, "", node.name, node.uid)
+
+
+def _taken_over(node: ScaledNode) -> Mapping[str, str | None]:
+    return _TAKEN_OVER if node.is_emptied else {}
+
+
+def _whole_grace(grace: Seconds) -> int:
+    return max(_LEAST_GRACE, math.floor(grace))
+
+
+def _tell_spot(record: SpotRecord) -> str:
+    if record.ends_at is None:
+        return "its cloud recommends to leave it, and may soon take it back"
+    return f"its cloud takes it back at {units.rfc3339(record.ends_at)}"

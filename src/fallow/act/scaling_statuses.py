@@ -1,0 +1,174 @@
+"""Statuses of AutoscalingPolicies: written where they say something else than before, and always before a growth.
+
+In: what was planned for a policy, with the status that stands there; what was done. Out: one server-side apply, or
+none. Invariant: a figure that only wavers writes nothing, so that no write wakes another. What is in flight is on the
+server before a cloud is asked: `note_growth` raises where it could not be written.
+"""
+
+import logging
+import math
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from fallow import names
+from fallow.act.share_statuses import without_none
+from fallow.clients import errors
+from fallow.clients.kubernetes import api as kube
+from fallow.model import scaling_status, units
+from fallow.model.cost import CapacityType
+from fallow.model.policies import crd, scaling_crd
+from fallow.model.policies.scaling import ScalingPolicy
+from fallow.model.scaling import Blocked, Brake, DemandGuess, InFlight, PolicyPlan, StockOut
+from fallow.model.units import Instant, Seconds
+
+log = logging.getLogger("fallow")
+
+_MONTH: Final = 730  # hours
+_UTILIZATION: Final = "averageGPUUtilization"
+_LAG: Final[Seconds] = 60.0  # a watch that is later than this is not believed anyway
+_STEP: Final = 0.05  # a mean that wavers by less is not told anew
+_READY: Final = (
+    Blocked.Invalid, Blocked.Overlap, Blocked.OwnedByOtherAutoscaler, Blocked.ProviderUnavailable, Blocked.Unseen,
+    Blocked.Disabled, Blocked.NoPoolFits,
+)
+
+
+class Deed(msgspec.Struct, frozen=True, kw_only=True):
+    """What was last done for a policy, for its status. `grew`, `shrank`: whether it counts as that."""
+
+    action: str
+    reason: str
+    grew: bool = False
+    shrank: bool = False
+
+
+class ScalingStatuses:
+    def __init__(self, api: kube.Api) -> None:
+        self._api, self._is_failing = api, False
+        self._sent: dict[str, tuple[float, dict[str, Any]]] = {}  # by uid: what was written last, and when
+
+    def find(self, policy: ScalingPolicy) -> Mapping[str, Any]:
+        """As it stands there: what we wrote a moment ago, where the watch may not tell that yet."""
+        at, sent = self._sent.get(policy.uid, (-math.inf, {}))
+        return sent if time.monotonic() - at < _LAG else policy.status
+
+    async def write(self, policy: ScalingPolicy, status: Mapping[str, Any]) -> None:
+        """Only where it says something else. A failure is told once."""
+        if not _differs(self.find(policy), status):
+            return
+        try:
+            await self._apply(policy, status)
+        except (errors.NotFound, errors.Conflict):  # deleted, or deleted and made again
+            return
+        except errors.ClientError as problem:
+            if not self._is_failing:
+                log.warning("the status of policy %s cannot be written: %s", policy.name, problem)
+            self._is_failing = True
+            return
+        self._is_failing = False
+
+    async def note_growth(
+        self, policy: ScalingPolicy, in_flight: Sequence[InFlight], stockouts: Sequence[StockOut], deed: Deed | None,
+        now: Instant,
+    ) -> None:
+        """At once, beside all else that stands there. Raises what the server says."""
+        status = {
+            **self.find(policy), "inFlight": scaling_status.write_in_flight(in_flight),
+            "stockouts": scaling_status.write_stockouts(stockouts), **(_write_deed(deed, now) if deed else {}),
+        }
+        await self._apply(policy, status)
+
+    async def note_deed(self, policy: ScalingPolicy, deed: Deed, now: Instant) -> None:
+        """A node has gone: from then on the cooldown runs. Raises what the server says."""
+        await self._apply(policy, {**self.find(policy), **_write_deed(deed, now)})
+
+    async def _apply(self, policy: ScalingPolicy, status: Mapping[str, Any]) -> None:
+        resource = kube.SCALING_POLICIES
+        body = {
+            "apiVersion": resource.api_version, "kind": resource.kind,
+            "metadata": {"name": policy.name, "uid": policy.uid}, "status": status,
+        }
+        await self._api.apply(
+            resource, None, policy.name, body, field_manager=names.FIELD_MANAGER, force=True, subresource="status"
+        )
+        self._sent[policy.uid] = time.monotonic(), dict(status)
+
+
+def make(
+    plan: PolicyPlan, before: Mapping[str, Any], now: Instant, *, interruptions: int, savings: float | None,
+    prewarms: tuple[int, int] = (0, 0),
+) -> dict[str, Any]:
+    """What is not known is left out; times and deeds stay as they are. `savings`: of an hour, by removed nodes.
+    `prewarms`: used and not, of the last nodes that were started ahead of demand."""
+    policy = plan.policy
+    made = scaling_crd.ScalingPolicyStatus(
+        observed_generation=policy.generation, driver=str(plan.driver), current_nodes=plan.nodes,
+        desired_nodes=plan.desired, spot_nodes=plan.by_tier.get(CapacityType.spot, 0),
+        on_demand_nodes=plan.by_tier.get(CapacityType.on_demand, 0),
+        reserved_nodes=plan.by_tier.get(CapacityType.reserved, 0), average_gpu_utilization=_round(plan.use),
+        pending_pods=plan.pending, last_scale_up_time=before.get("lastScaleUpTime"),
+        last_scale_down_time=before.get("lastScaleDownTime"), last_scaling_action=before.get("lastScalingAction"),
+        last_scaling_reason=before.get("lastScalingReason"), spot_interruptions=interruptions,
+        estimated_monthly_cost=_money(plan.cost), estimated_monthly_savings=_money(savings),
+        predictive_scaling=_predict(policy, plan.guess, prewarms),
+        conditions=crd.conditions(scaling_crd.ScalingCondition, _find_conditions(plan), policy.generation, before, now),
+    )
+    status: dict[str, Any] = without_none(msgspec.to_builtins(made))
+    return {
+        **status, "inFlight": scaling_status.write_in_flight(plan.in_flight),
+        "stockouts": scaling_status.write_stockouts(plan.stockouts),
+    }
+
+
+def _find_conditions(plan: PolicyPlan) -> dict[str, tuple[str, str, str]]:
+    blocked = next((why for why in _READY if why in plan.blocked), None)
+    ready = ("True", "AsSpecified", plan.because or "it is carried out" if plan.acts else plan.because or "advice only")
+    if blocked is not None:
+        ready = ("False", str(blocked), plan.blocked[blocked])
+    brake = next((each for each in Brake if each in plan.brakes), None)
+    halted = ("False", "NoBrake", "nothing halts it") if brake is None else ("True", str(brake), plan.brakes[brake])
+    return {"Ready": ready, "ScalingHalted": halted}
+
+
+def _predict(
+    policy: ScalingPolicy, guess: DemandGuess | None, prewarms: tuple[int, int]
+) -> scaling_crd.PredictionStatus | None:
+    if guess is None and policy.prewarming is None:
+        return None
+    found = guess or DemandGuess()
+    return scaling_crd.PredictionStatus(
+        enabled=policy.prewarming is not None, predicted_utilization=_round(found.utilization),
+        recommended_nodes=found.nodes, confidence=_round(found.confidence),
+        next_busy_period=None if found.busy_at is None else units.rfc3339(found.busy_at), hits=prewarms[0],
+        misses=prewarms[1],
+    )
+
+
+def _write_deed(deed: Deed, now: Instant) -> dict[str, Any]:
+    said = {"lastScalingAction": deed.action, "lastScalingReason": deed.reason[:256]}
+    at = units.rfc3339(now)
+    return {**said, **({"lastScaleUpTime": at} if deed.grew else {}),
+            **({"lastScaleDownTime": at} if deed.shrank else {})}
+
+
+def _round(value: float | None) -> float | None:
+    return None if value is None else round(value, 3)
+
+
+def _money(hourly: float | None) -> str | None:
+    return None if hourly is None else f"{hourly * _MONTH:.2f}"
+
+
+def _differs(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
+    """In more than a mean that wavers."""
+    was, now = before.get(_UTILIZATION), after.get(_UTILIZATION)
+    if (was is None) != (now is None) or (was is not None and now is not None and abs(was - now) >= _STEP):
+        return True
+    return _rest(before) != _rest(after)
+
+
+def _rest(status: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: without_none(value) for key, value in status.items() if key != _UTILIZATION}

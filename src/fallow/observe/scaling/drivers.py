@@ -1,0 +1,104 @@
+"""Who else moves machines in this cluster: Karpenter, a cluster autoscaler, and what of theirs the server serves.
+
+In: an Api, labels of nodes. Out: DriversSeen. Asked every few minutes: they do not come and go.
+Invariant: who cannot be asked for is unseen, and then nobody says that we drive; a limit that cannot be read is none
+that we could tell of.
+"""
+
+from collections.abc import Iterable
+from fractions import Fraction
+from typing import Final
+
+import msgspec
+
+from fallow import names
+from fallow.clients import errors
+from fallow.clients.kubernetes import api as kube
+from fallow.clients.kubernetes import discovery
+from fallow.model import quantities
+from fallow.model.scaling import DriversSeen, ScaledNode
+from fallow.model.seen import Input, Known, Unseen
+from fallow.model.units import MINUTE, Instant, Seconds
+
+KARPENTER: Final = "karpenter.sh"
+AUTOSCALING: Final = "autoscaling.x-k8s.io"
+STATUS_MAP: Final = ("kube-system", "cluster-autoscaler-status")
+ASKED: Final[Seconds] = 5 * MINUTE
+_MANAGED: Final = ("cloud.google.com/gke-nodepool", "kubernetes.azure.com/agentpool")
+_BUFFERS: Final = ("v1beta1", "v1alpha1")  # of CapacityBuffer, the first that is served
+
+
+class _PoolSpec(msgspec.Struct):
+    limits: dict[str, str | int] | None = None
+
+
+class _PoolStatus(msgspec.Struct):
+    resources: dict[str, str | int] | None = None
+
+
+class NodePoolItem(msgspec.Struct):
+    """A NodePool of Karpenter."""
+
+    metadata: kube.ObjectMeta
+    spec: _PoolSpec = msgspec.field(default_factory=_PoolSpec)
+    status: _PoolStatus = msgspec.field(default_factory=_PoolStatus)
+
+
+class DriverEyes:
+    def __init__(self, api: kube.Api) -> None:
+        self._api = api
+        self._asked: tuple[Instant, discovery.Discovery, bool] | None = None
+
+    async def look(self, nodes: Iterable[ScaledNode], now: Instant) -> Input[DriversSeen]:
+        try:
+            served, has_map = await self._ask(now)
+            unavailable = [group for group in (KARPENTER, AUTOSCALING) if served.is_unavailable(group)]
+            if unavailable:
+                return Unseen(f"the API server cannot tell what {unavailable[0]} has")
+            pools = served.find(KARPENTER, "NodePool")
+            labels = [each.labels for each in nodes]
+            is_karpenter = pools is not None and any(names.KARPENTER_NODEPOOL in each for each in labels)
+            is_managed = any(key in each for each in labels for key in _MANAGED)
+            buffers = (each for each in _BUFFERS if served.find_version(AUTOSCALING, each, "CapacityBuffer"))
+            return Known(DriversSeen(
+                karpenter=is_karpenter, cluster_autoscaler=has_map or is_managed, buffers=next(buffers, ""),
+                requests=served.find_version(AUTOSCALING, "v1", "ProvisioningRequest") is not None,
+                limits=await self._read_limits(pools) if is_karpenter and pools is not None else {},
+            ))
+        except errors.ClientError as problem:
+            return Unseen(f"who else moves machines here cannot be asked for: {problem}")
+
+    async def _ask(self, now: Instant) -> tuple[discovery.Discovery, bool]:
+        if self._asked is None or not 0 <= now - self._asked[0] < ASKED:
+            self._asked = now, await discovery.discover(self._api), await self._has_status_map()
+        return self._asked[1], self._asked[2]
+
+    async def _has_status_map(self) -> bool:
+        try:
+            await self._api.get(kube.CONFIG_MAPS, *STATUS_MAP, kind=kube.BareObject)
+        except errors.NotFound:
+            return False
+        return True
+
+    async def _read_limits(self, pools: kube.Resource) -> dict[str, str]:
+        pages = self._api.list_pages(pools, item=NodePoolItem)
+        found = [(each.metadata.name, _find_limit(each)) async for page in pages for each in page.items]
+        return {name: because for name, because in found if because}
+
+
+def _find_limit(pool: NodePoolItem) -> str:
+    """Which of its limits it has reached; "": none."""
+    used = pool.status.resources or {}
+    for resource, limit in (pool.spec.limits or {}).items():
+        most, now = _read(limit), _read(used.get(resource, "0"))
+        if most is not None and now is not None and now >= most:
+            return f"it has {used.get(resource, 0)} of at most {limit} {resource}"
+    return ""
+
+
+def _read(text: str | int) -> Fraction | None:
+    try:
+        return quantities.parse(str(text))
+    except ValueError:
+        return None
+

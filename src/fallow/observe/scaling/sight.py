@@ -1,0 +1,164 @@
+"""All that nodes which come and go rest on, at one instant; and one node with its pods, read anew before a step.
+
+In: an Api, what wiring knows of prices, budgets, the past and who must stay. Out: a ScalingSight; a node's pods.
+Pods and nodes are followed only while there is a policy: without one nobody asks.
+Invariant: what is followed and was not heard of for too long is unseen.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+import msgspec
+
+from fallow.clients import errors
+from fallow.clients.kubernetes import api as kube
+from fallow.model import cluster
+from fallow.model.cost import CapacityType
+from fallow.model.policies.scaling import ScalingPolicy
+from fallow.model.scaling import DemandPast, ScaledNode, ScaledPod, ScalingSight, SpendLimit
+from fallow.model.seen import ABSENT, Input, Known, Unseen, sure
+from fallow.model.units import Instant
+from fallow.observe import budgets
+from fallow.observe.cluster import pods as pods_of
+from fallow.observe.scaling import clouds, drivers, nodes, pods, policies
+from fallow.observe.usage.device_use import DeviceUse
+
+WhyKept = Callable[[ScaledPod], str]
+
+
+class ScalingSources(msgspec.Struct, frozen=True, kw_only=True):
+    """What is asked elsewhere. `use`: by node and board; raises where it is not known. `why_kept`: what else keeps a
+    pod; raises where that is not seen. `price_of`, `price_of_type`: of an hour of the whole machine."""
+
+    use: Callable[[Instant], Awaitable[DeviceUse]]
+    why_kept: Callable[[Instant], Awaitable[WhyKept]]
+    find_cloud: clouds.FindCloud = lambda policy: None
+    price_of: Callable[[cluster.Node], float | None] = lambda node: None
+    price_of_type: Callable[[str, CapacityType], float | None] = lambda kind, tier: None
+    limits: Callable[[Instant], Input[tuple[SpendLimit, ...]]] = lambda now: ABSENT
+    past: Callable[[str], DemandPast | None] = lambda policy: None
+    status: Callable[[ScalingPolicy], Mapping[str, object]] = lambda policy: policy.status
+
+
+class ScalingEyes:
+    def __init__(self, api: kube.Api, sources: ScalingSources, wake: Callable[[], None] = lambda: None) -> None:
+        self._api, self._sources = api, sources
+        self._policies, self._pods = policies.watch(api), pods.PodEyes(api)
+        self._nodes, self._drivers = nodes.watch(api, wake), drivers.DriverEyes(api)
+        self._see_pod = self._pods.see
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._policies.run())
+            while not isinstance(self._policies.seen, Known):
+                self._policies.follower.changed.clear()
+                await self._policies.follower.changed.wait()
+            group.create_task(self._nodes.run())
+            group.create_task(self._pods.watching.run())
+
+    async def list_once(self) -> None:
+        """For who looks once."""
+        for each in (self._policies, self._nodes, self._pods.watching):
+            await each.list_once()
+
+    @property
+    def touched(self) -> tuple[ScaledNode, ...]:
+        """Nodes that are drained, or that their clouds take back, as the watch tells it."""
+        return tuple(each.node for each in sure(self._nodes.seen) if is_leaving(each.node))
+
+    def find_by_provider(self, provider_id: str) -> ScaledNode | None:
+        found = (each.node for each in sure(self._nodes.seen) if each.node.provider_id == provider_id)
+        return next(found, None) if provider_id else None
+
+    @property
+    def policies(self) -> Input[tuple[ScalingPolicy, ...]]:
+        """By rank, each with its status as it stands there."""
+        seen = policies.rank(self._policies.seen)
+        if not isinstance(seen, Known):
+            return seen
+        return Known(tuple(
+            msgspec.structs.replace(each, status=self._sources.status(each)) for each in seen.value
+        ))
+
+    async def look(self, now: Instant) -> ScalingSight:
+        asked = self.policies
+        seen, stale = self._nodes.seen, self._why_stale()
+        known, there = sure(asked), () if stale else sure(seen)
+        driving = await self._drivers.look((each.node for each in there), now)
+        cloudy = await clouds.look(known, self._sources.find_cloud, driving)
+        use, unmeasured = await self._measure(now)
+        joined: tuple[ScaledNode, ...] = nodes.join(there, known, cloudy.all_machines, use, self._sources.price_of)
+        return ScalingSight(
+            taken_at=now, policies=Unseen(stale) if stale else asked,
+            pods=Unseen(stale) if stale else await self._see_pods(now, joined),
+            nodes=Unseen(stale) if stale else _with(seen, joined),
+            drivers=driving, groups=cloudy.groups, machines=cloudy.machines, wants=cloudy.wants,
+            prices=self._find_prices(known), limits=self._sources.limits(now),
+            past={each.name: found for each in known if (found := self._sources.past(each.name)) is not None},
+            measured=unmeasured,
+        )
+
+    def _why_stale(self) -> str:
+        return budgets.find_stale((self._policies, self._nodes, self._pods.watching), time.monotonic())
+
+    async def _measure(self, now: Instant) -> tuple[DeviceUse, str]:
+        try:
+            return await self._sources.use(now), ""
+        except errors.ClientError as problem:
+            return {}, str(problem)
+
+    async def _see_pods(self, now: Instant, joined: Sequence[ScaledNode]) -> Input[tuple[ScaledPod, ...]]:
+        """With who must stay, of those that could be told to go."""
+        seen = self._pods.seen
+        if not isinstance(seen, Known):
+            return seen
+        why_kept = await self._find_kept(now)
+        leaving = {each.name for each in joined if each.gpus or each.pool}
+        return Known(tuple(_keep(each, why_kept) if each.node in leaving else each for each in seen.value))
+
+    async def _find_kept(self, now: Instant) -> WhyKept:
+        try:
+            return await self._sources.why_kept(now)
+        except errors.ClientError as problem:
+            because = f"who must stay is not seen: {problem}"
+            return lambda pod: because
+
+    def _find_prices(self, known: Sequence[ScalingPolicy]) -> dict[tuple[str, CapacityType], float]:
+        asked = {(kind, pool.tier) for policy in known for pool in policy.pools for kind in pool.instance_types}
+        found = ((each, self._sources.price_of_type(*each)) for each in sorted(asked))
+        return {each: price for each, price in found if price is not None}
+
+    # ---- one node, anew ----
+
+    async def look_at(self, name: str, now: Instant) -> tuple[ScaledNode, tuple[ScaledPod, ...]] | None:
+        """The node and everybody on it, asked of the server itself; None: it is gone. Raises what the server says."""
+        try:
+            item = await self._api.get(kube.NODES, None, name, kind=nodes.ScaledNodeItem)
+        except errors.NotFound:
+            return None
+        node, known = nodes.see(item), sure(self.policies)
+        (joined,) = nodes.join((node,), known, (), {}, self._sources.price_of)
+        why_kept = await self._find_kept(now)
+        pages = self._api.list_pages(
+            kube.PODS, item=pods.ScaledPodItem, field_selector=f"spec.nodeName={name},{pods_of.ALIVE}"
+        )
+        found = [self._see_pod(one) async for page in pages for one in page.items]
+        return joined, tuple(_keep(each, why_kept) for each in found)
+
+
+def is_leaving(node: ScaledNode) -> bool:
+    said = (node.drain, node.spot, node.warned_at, node.ends_at)
+    return node.is_broken or any(each is not None for each in said)
+
+
+def _with(seen: Input[tuple[nodes.SeenNode, ...]], joined: tuple[ScaledNode, ...]) -> Input[tuple[ScaledNode, ...]]:
+    return Known(joined) if isinstance(seen, Known) else seen
+
+
+def _keep(pod: ScaledPod, why_kept: WhyKept) -> ScaledPod:
+    if pod.stays or pod.fixed:
+        return pod
+    because = why_kept(pod)
+    return msgspec.structs.replace(pod, fixed=because) if because else pod
