@@ -128,6 +128,15 @@ async def test_the_sentence_the_legend_and_the_table_say_the_same(visit: Opening
     assert sum(map(figure, parts)) == figure(whole) == total
 
 
+async def test_days_come_to_the_table_to_the_cent(visit: Opening, month: str) -> None:
+    """Where the sum is small enough to be told in cents: days are rounded each by itself."""
+    async with visit(month) as tab:
+        page = await open_cost(tab, "?window=16h")
+        printed = await read_table(page)
+        whole = await page.locator("table.lgt tfoot td:nth-child(3)").inner_text()
+    assert figure(whole) == figure(printed.total[COSTS])
+
+
 async def test_who_used_pays_by_use_and_the_total_stays(visit: Opening, month: str) -> None:
     async with visit(month) as tab:
         page = await open_cost(tab)

@@ -146,6 +146,7 @@ def test_our_own_commands_work_on_the_cluster_that_stays_until_sigterm(staying: 
     assert re.search(r"HELD +\d+ by \d+ pods?", told)
     (link,) = set(re.findall(r"export FALLOW_DAEMON_URL=(\S+)", "".join(staying.heard)))
     assert "it looks every 30s" in staying.type("status", "--daemon-url", link)
+    assert "UTIL" in staying.type("status", "--pods")  # as gpu-autoscaler status, which asks Prometheus itself
     target, namespace = staying.find("idle")
     assert target.split("/")[1] in staying.type("why", target, "-n", namespace)
     staying.type("ack", target, "-n", namespace, "--hours", "1", "--reason", "a test")

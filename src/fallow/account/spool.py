@@ -2,9 +2,9 @@
 
 In: batches, each appended whole and synced. Out: all of them again, in order, each with a name by which the ledger
 knows what it has already. A record is its length, a checksum and the batch.
-Invariant: a record is replayed whole or not at all. A tail that is torn or altered is cut off, and that is said. Where
-there is no room, or a day of batches is waiting, the oldest are kept and the new one is refused: whoever made it has it
-still, and gives it again with what follows.
+Invariant: a record is replayed whole or not at all. One that is altered is left out and those behind it are not, a torn
+tail is cut off, and both are said. Where there is no room, or a day of batches is waiting, the oldest are kept and the
+new one is refused: whoever made it has it still, and gives it again with what follows.
 """
 
 import hashlib
@@ -24,6 +24,7 @@ _MAGIC: Final = b"fallow-spool-1\n"
 _NAME_BYTES: Final = 8
 _HEADER: Final = len(_MAGIC) + _NAME_BYTES
 _FRAME: Final = struct.Struct(">I16s")
+_DECODER: Final = msgspec.msgpack.Decoder(CostBatch)
 _MOST: Final = 256 * 2**20  # bytes of one record: a length beyond it is no length
 
 
@@ -55,12 +56,24 @@ class Spool:
             self.clear()
             return f"{self._path} was torn in its first bytes; no batch was in it"
         self._name, self._end = said[len(_MAGIC) : _HEADER].hex(), _HEADER
-        for batch, end in _read(said):
-            self._note(batch, end)
+        left_out = self._note_all(said)
+        altered = f"{self._path}: {left_out} batches within it are altered and are left out" if left_out else ""
         if self._end < len(said):
             os.truncate(self._path, self._end)
-            return f"{self._path}: the last {len(said) - self._end} bytes are torn or altered and were cut off"
-        return ""
+            cut = f"{self._path}: the last {len(said) - self._end} bytes are torn or altered and were cut off"
+            return "; ".join(filter(None, (altered, cut)))
+        return altered
+
+    def _note_all(self, said: bytes) -> int:
+        """How many are altered, with a whole one behind them."""
+        left_out = altered = 0
+        for batch, end in _read(said):
+            if batch is None:
+                altered += 1
+            else:
+                left_out, altered = left_out + altered, 0
+                self._note(batch, end)
+        return left_out
 
     def append(self, batch: CostBatch) -> None:
         """Raises SpoolFull, and then the file is as it was."""
@@ -98,7 +111,8 @@ class Spool:
         if not self.count:
             return []
         said = self._path.read_bytes()[: self._end]
-        return [(f"{self._name}:{number}", batch) for number, (batch, _) in enumerate(_read(said), 1)]
+        records = enumerate(_read(said), 1)  # an altered one keeps its number, or the next would be taken for it
+        return [(f"{self._name}:{number}", batch) for number, (batch, _) in records if batch is not None]
 
     def clear(self) -> None:
         """All of it is in the ledger."""
@@ -113,17 +127,20 @@ def _check(content: bytes) -> bytes:
     return hashlib.blake2b(content, digest_size=16).digest()
 
 
-def _read(said: bytes) -> Iterator[tuple[CostBatch, int]]:
-    """Whole records, and where each ends; up to the first that is not whole."""
-    decoder, at = msgspec.msgpack.Decoder(CostBatch), _HEADER
+def _read(said: bytes) -> Iterator[tuple[CostBatch | None, int]]:
+    """Records, None for one that is altered, and where each ends; up to the first that is torn."""
+    at = _HEADER
     while at + _FRAME.size <= len(said):
         length, check = _FRAME.unpack_from(said, at)
         content = said[at + _FRAME.size : at + _FRAME.size + length]
-        if length > _MOST or len(content) < length or _check(content) != check:
-            return
-        try:
-            batch = decoder.decode(content)
-        except msgspec.DecodeError:
+        if length > _MOST or len(content) < length:
             return
         at += _FRAME.size + length
-        yield batch, at
+        yield (_decode(content) if _check(content) == check else None), at
+
+
+def _decode(content: bytes) -> CostBatch | None:
+    try:
+        return _DECODER.decode(content)
+    except msgspec.DecodeError:
+        return None

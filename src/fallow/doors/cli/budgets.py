@@ -65,7 +65,8 @@ def _list(given: dict[str, Any]) -> None:
     for sentence in _tell_ages(rows):
         show.sentence(sentence)
     for row in rows:
-        for problem in (*row.problems, *(["its status is old: is a daemon running?"] if row.is_stale else [])):
+        is_old = row.is_stale and row.updated is not None
+        for problem in (*row.problems, *(["its status is old: is a daemon running?"] if is_old else [])):
             show.sentence(f"{row.name}: {problem}")
 
 
@@ -117,7 +118,7 @@ def _show_one(name: str, given: dict[str, Any]) -> None:
 
 def _fields(row: answers.BudgetRow) -> list[tuple[str, str]]:
     currency = row.currency or ""
-    spent = f"{row.spent} of {row.amount} {currency}" if row.spent else f"not known yet, of {row.amount} {currency}"
+    spent = f"{row.spent or 'not known yet,'} of {row.amount} {currency}".rstrip()
     used = "" if row.used_percent is None else f", {row.used_percent:.1f} %: {row.level}"
     override = f"until {row.override_until} by {row.override_by}: {row.override_reason}" if row.override_until else ""
     cost_of = f"; spent under it: {row.override_cost} {currency}" if row.override_cost else ""
@@ -127,11 +128,18 @@ def _fields(row: answers.BudgetRow) -> list[tuple[str, str]]:
         ("Will be", f"{row.projected} {currency}" if row.projected else "too early to tell"),
         ("Pace", "" if row.pace is None else f"{row.pace:g} times an even spend"),
         ("Period", f"{row.period_start} to {row.period_end}" if row.period_start else ""),
-        ("Alerts", ", ".join(row.alerts)), ("Enforcing", f"{'yes' if row.enforcing else 'no'}: {row.why}"),
+        ("Alerts", ", ".join(row.alerts)),
+        ("Enforcing", ": ".join(filter(None, ("yes" if row.enforcing else "no", row.why)))),
         ("Exceeded", f"since {row.exceeded_since}" if row.exceeded_since else ""),
         ("Override", f"{override}{cost_of}" if override else ""), *(("Problem", each) for each in row.problems),
-        ("As of", f"{row.updated or 'never'}{', which is too old to rely on' if row.is_stale else ''}"),
+        ("As of", _date(row)),
     ]
+
+
+def _date(row: answers.BudgetRow) -> str:
+    if row.updated is None:
+        return "never: no daemon has looked at it yet"
+    return f"{row.updated}{', which is too old to rely on' if row.is_stale else ''}"
 
 
 # ---- test ------------------------------------------------------------------------------------------------------------

@@ -79,6 +79,7 @@ def scene() -> Scene:
     (GR + '{exported_pod="llm-0"} and changes(' + GR + "[1h]) > 5", []),
     (GR + '{exported_pod="llm-0"} offset 20m', [0.8]),
     ("present_over_time(" + GR + '{exported_pod="llm-0"}[2m])', [1.0]),
+    ("last_over_time(" + GR + '{exported_pod="llm-0"}[20m] offset 20m)', [0.8]),
     ('(DCGM_FI_DEV_FB_USED{gpu="0"} + DCGM_FI_DEV_FB_FREE{gpu="0"})', [81920.0]),
     ('DCGM_FI_DEV_FB_USED{gpu="0"} / (DCGM_FI_DEV_FB_USED + DCGM_FI_DEV_FB_FREE)', [0.3]),
 ])

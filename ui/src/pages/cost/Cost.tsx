@@ -310,7 +310,7 @@ function Spent({ chosen, report }: { chosen: Choices; report: CostReportPage }) 
       <section>
         <Head title={STEPS[step]} sub={`by ${head}${chosen.basis === "use" ? ", as it was held" : ""}${partly(chosen.window, step)}`} />
         <Answered of={series} rows={6}>
-          {(data) => <Days series={data} names={names} known={heldCosts(report)} />}
+          {(data) => <Days series={data} names={names} known={heldCosts(report)} nobodys={report.platform.cost} />}
         </Answered>
       </section>
       <section>

@@ -12,14 +12,15 @@ const BOTTOM = 210;
 
 const sumOf = (costs: (number | null)[]) => costs.reduce((a: number, b) => a + (b ?? 0), 0);
 
-function layers(series: CostSeriesPage, names: Map<string, string>, known: Map<string, number>): Layer[] {
+/** `known`, `nobodys`: what each came to, and what nobody held, as the table has it: days that are rounded by themselves would differ by a cent. */
+function layers(series: CostSeriesPage, names: Map<string, string>, known: Map<string, number>, nobodys: number | undefined): Layer[] {
   const held = series.series.map((one, i): Layer => ({
     name: names.get(one.key) ?? word(one.key.split("/")[0]!),
     fill: i < 8 ? `var(--c${i + 1})` : "var(--rule)",
     costs: one.costs,
     total: known.get(one.key) ?? one.total,
   }));
-  const free = sumOf(series.platform);
+  const free = nobodys ?? sumOf(series.platform);
   return free ? [...held, { name: "platform", fill: "url(#p-free)", costs: series.platform, total: free, free: true }] : held;
 }
 
@@ -30,10 +31,12 @@ const short = (start: number, step: Step, before: number | undefined) =>
     ? String(new Date(start).getDate())
     : says(start, step);
 
-export function Days({ series, names, known }: { series: CostSeriesPage; names: Map<string, string>; known: Map<string, number> }) {
+type Told = { series: CostSeriesPage; names: Map<string, string>; known: Map<string, number>; nobodys: number | undefined };
+
+export function Days({ series, names, known, nobodys }: Told) {
   const [pointed, point] = useState<number | null>(null);
   const { currency, step } = series;
-  const all = layers(series, names, known);
+  const all = layers(series, names, known, nobodys);
   const starts = series.starts.map(at);
   const most = roundUp(Math.max(0.01, ...series.total.map((each) => each ?? 0)));
   const said = (cost: number | null) => (cost === null ? CANNOT_TELL : money(cost, currency));

@@ -1,10 +1,11 @@
-"""As much PromQL as we ask ourselves (observe/usage: queries.py, share_use.py, hurting.py), and not a word more.
+"""As much PromQL as we ask ourselves (observe/usage: queries.py, share_use.py, pod_use.py, hurting.py), and no more.
 
 In: the text of a question, an instant, the samples. Out: an instant vector as the real engine computes it, or NotAsked
 for whatever is not known here: no question that is not understood gets an answer.
-Known are selectors; max_, min_, avg_, count_, present_ and quantile_over_time, changes and increase of a range, all
-with an offset, and of a question asked again every so often; timestamp and label_replace; sums, differences and ratios
-of two vectors; a vector times or by a number; ==, !=, >= and > a number; and, or; max, min, avg and sum, by labels.
+Known are selectors; max_, min_, avg_, count_, last_, present_ and quantile_over_time, changes and increase of a range,
+all with an offset, and of a question asked again every so often; timestamp and label_replace; sums, differences and
+ratios of two vectors; a vector times or by a number; ==, !=, >= and > a number; and, or; max, min, avg and sum, by
+labels.
 """
 
 import itertools
@@ -114,6 +115,10 @@ def _increase(part: RangePart) -> float | None:
     return rise * (sampled + before + after) / sampled
 
 
+def _take_last(part: RangePart) -> float:
+    return part.values[-1]
+
+
 def _take_quantile(share: float) -> OverTime:
     def compute(part: RangePart) -> float:
         ordered, rank = sorted(part.values), share * (len(part.values) - 1)
@@ -133,7 +138,7 @@ _OVER_TIME: Final[Mapping[str, OverTime]] = {
     "max_over_time": lambda part: max(part.values), "min_over_time": lambda part: min(part.values),
     "avg_over_time": lambda part: math.fsum(part.values) / len(part.values),
     "count_over_time": lambda part: float(len(part.values)), "present_over_time": lambda part: 1.0,
-    "increase": _increase,
+    "last_over_time": _take_last, "increase": _increase,
     "changes": lambda part: float(sum(before != after for before, after in itertools.pairwise(part.values))),
 }
 _QUANTILE: Final = "quantile_over_time"
@@ -164,7 +169,11 @@ def _over_time(compute: OverTime, selector: SeriesSelector, length: Seconds, off
         parts = ((one, RangePart(*one.within(until - length, until), until - length, until))
                  for one in selector.choose(moment) if one.overlaps(until - length, until))
         computed = ((one, compute(part)) for one, part in parts if part.values)
-        return [Element(one.labels, value) for one, value in computed if value is not None]
+        keeps_name = compute is _take_last  # all others say something else of the series than it does itself
+        return [
+            Element({NAME: one.metric, **one.labels} if keeps_name else one.labels, value)
+            for one, value in computed if value is not None
+        ]
 
     return ask
 
