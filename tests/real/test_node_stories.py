@@ -42,7 +42,7 @@ class House:
     async def start(self, *flags: str) -> product.Daemon:
         """A look every second, without anybody who measures: what is idle is not known, and nobody is paused."""
         daemon = self._spawn(*flags)
-        await daemon.until(daemon.answers)
+        await daemon.until(daemon.answers, timeout=120)  # a start is all CPU: on a machine that is full it takes long
         return daemon
 
     def _spawn(self, *flags: str) -> product.Daemon:

@@ -19,7 +19,7 @@ from fallow.clients import errors
 from fallow.clients.kubernetes import api as kube
 from fallow.clients.kubernetes import config
 from fallow.decide import scaling as deciding
-from fallow.model import scaling
+from fallow.model import emptying, scaling
 from fallow.model.cost import CapacityType
 from fallow.model.machines import (
     CloudMachine,
@@ -358,12 +358,12 @@ async def test_exactly_the_empty_node_goes_and_then_the_one_that_only_a_cpu_pod_
     assert scene.account.saved_hourly(scene.cluster.namespace, time.time() + scene.later) == 10.0
     # A GPU node that a pod without GPUs holds: it may go where that fits elsewhere.
     await scene.node("d")
-    host = {"kubernetes.io/hostname": f"d-{scene.cluster.namespace}"}
-    preferred = {"weight": 1, "preference": {"matchExpressions": [
-        {"key": "kubernetes.io/hostname", "operator": "In", "values": list(host.values())}
-    ]}}
-    affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [preferred]}}
-    await scene.cluster.deployment("squatter", 1, 0, affinity=affinity)
+    others = [await scene.cluster.get("v1", "Node", f"{name}-{scene.cluster.namespace}") for name in ("a", "b", "cpu")]
+    for each in others:
+        await scene.cluster.patch(each, {"spec": {"unschedulable": True}})
+    await scene.cluster.deployment("squatter", 1, 0)
+    for each in others:
+        await scene.cluster.patch(each, {"spec": {"unschedulable": None}})
     where = [pod["spec"]["nodeName"] for pod in await scene.cluster.pods("app=squatter")]
     assert where == [f"d-{scene.cluster.namespace}"]
     scene.busy(a=0.9, b=0.9, d=0.0)
@@ -379,6 +379,18 @@ async def test_exactly_the_empty_node_goes_and_then_the_one_that_only_a_cpu_pod_
 
     await scene.cluster.wait_until(is_removed, timeout=30)
     assert len(scene.cloud.removed) == 2
+    # One that consolidation has emptied and cordoned goes as any other that nobody needs.
+    node = await scene.cluster.get("v1", "Node", await scene.node("e"))
+    record = emptying.EmptyingRecord(v=1, since=0.0, cordoned_by_us=True, because="hardly used", empty_since=0.0)
+    await scene.cluster.patch(node, {
+        "metadata": {"annotations": {names.EMPTYING: emptying.write(record)}}, "spec": {"unschedulable": True},
+    })
+    scene.busy(a=0.9, b=0.9, e=0.0)
+    scene.later += 61.0
+    await scene.turn()
+    scene.later += 700.0
+    await scene.turn()
+    assert scene.cloud.removed[2:] == [f"e-{scene.cluster.namespace}"]
 
 
 @pytest.mark.accepts("scaling", 12)

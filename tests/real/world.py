@@ -66,6 +66,7 @@ PLAIN = Options()
 # these clusters are alone and live for minutes: there is no leader to be elected, nothing to be on the disk, and no
 # size of a store to be asked for.
 _CONTROLLER = {"kube-api-qps": "1000", "kube-api-burst": "2000", "leader-elect": "false"}
+PACE = {"qps": 1000, "burst": 2000}  # the same for a scheduler: beside a configuration it ignores those flags
 _ARGUMENTS = {
     "kube-controller-manager": _CONTROLLER, "kube-scheduler": _CONTROLLER, "etcd": {"unsafe-no-fsync": "true"},
     "kube-apiserver": {"etcd-count-metric-poll-period": "0", "etcd-db-metric-poll-interval": "0"},
@@ -217,7 +218,7 @@ def _create(name: str, home: pathlib.Path, options: Options) -> None:
         arguments += ["--kube-runtime-config", options.runtime_config]
     if options.scheduler:
         scheduler = home / f"{name}.scheduler.yaml"
-        scheduler.write_text(yaml.safe_dump(options.scheduler))
+        scheduler.write_text(yaml.safe_dump({"clientConnection": PACE, **options.scheduler}))
         arguments += ["--kube-scheduler-config", str(scheduler)]
     for flag in options.flags:
         arguments += ["--extra-args", flag]

@@ -131,9 +131,11 @@ def leave_alone(pod: SharePod, terms: ShareTerms) -> KeptWhole | None:
 
 
 def _find_opt_out(said: Mapping[str, str]) -> str:
-    for key, word in ((names.OPTIMIZE, "false"), (names.SHARING, "disabled")):
-        if (classes.read_key(said, key)[0] or "").lower() == word:
-            return f"{key}: {word}"
+    """Whoever answers with anything but yes ("off", "no", a word we do not know) is left alone."""
+    for key, yes in ((names.OPTIMIZE, "true"), (names.SHARING, "enabled")):
+        word = classes.read_key(said, key)[0]
+        if word is not None and word.strip().lower() != yes:
+            return f"{key}: {word[:40]}"
     return ""
 
 

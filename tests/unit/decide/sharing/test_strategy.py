@@ -57,6 +57,10 @@ def shared(made: SharePod, where: sharing.ShareAround) -> PartGiven:
     (needing(namespace="kube-system"), "ExemptNamespace"),
     (needing(annotations={names.OPTIMIZE: "false"}), "OptedOut"),
     (needing(annotations={"gpu-autoscaler.io/sharing": "disabled"}), "OptedOut"),
+    (needing(annotations={names.OPTIMIZE: "no"}), "OptedOut"),
+    (needing(annotations={names.SHARING: "off"}), "OptedOut"),
+    (needing(annotations={names.SHARING: ""}), "OptedOut"),
+    (needing(annotations={names.SHARING: "disabled", "gpu-autoscaler.io/sharing": "enabled"}), "OptedOut"),
     (needing("8Gi", container("2")), "NotOneGpu"),
     (needing("8Gi", container(), container()), "NotOneGpu"),
     (needing("8Gi", container(None)), "NotOneGpu"),
@@ -85,6 +89,14 @@ def shared(made: SharePod, where: sharing.ShareAround) -> PartGiven:
 ])
 def test_left_alone_with_a_reason(made: SharePod, reason: str) -> None:
     assert why(made) == reason
+
+
+@pytest.mark.parametrize("said", [
+    {names.OPTIMIZE: "True", names.SHARING: "Enabled"},
+    {names.OPTIMIZE: "true", "gpu-autoscaler.io/optimize": "false"},  # ours counts
+])
+def test_a_yes_is_no_opt_out(said: dict[str, str]) -> None:
+    assert shared(needing(annotations=said), around(MIG)).part.resource == "nvidia.com/mig-1g.10gb"
 
 
 def test_an_odd_spelling_of_one_is_one() -> None:
