@@ -27,7 +27,7 @@ NAMES = {
     "DecisionsPage": "Decisions", "StatesPage": "States", "PacePage": "Pace", "SavingsPage": "Savings",
     "RegretsPage": "Regrets", "PolicyTold": "Policy", "PoliciesPage": "Policies", "ErrorAnswer": "Failed",
     "HistoryPage": "History", "AcksPage": "Acks", "GamingPage": "Gaming", "WidenedTold": "Widened",
-    "SharingPage": "Sharing",
+    "SharingPage": "Sharing", "ScalingPage": "Scaling",
 }
 # Sets of words that the pages have a name for.
 WORDS = {

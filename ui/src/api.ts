@@ -365,6 +365,11 @@ export type Decisions = {
   counts: Record<string, number>;
   revision: number;
 };
+/** GPUs in use and waited for, by the hour; None where nobody looked. */
+export type DemandTold = {
+  endsAt: string;
+  gpus: (number | null)[];
+};
 /** `source`: where hours held idle and given back are from. `books`: the ledger, idle from when the silence began; `audit`: no books are kept, and idle counts from the verdict on, at list prices. */
 export type Digest = {
   cluster: string;
@@ -490,6 +495,7 @@ export type Explanation = {
   widened?: number;
   suspect?: string | null;
   sharing?: ShareTold | null;
+  waiting?: WaitingTold[];
   forecast?: ForecastTold | null;
   revision: number;
   row: Row;
@@ -568,6 +574,28 @@ export type Gpus = {
   unknown: number | null;
   free: number | null;
   freed: number;
+};
+/** `pods`: for whom. `per_hour`: what all of them cost; None: not known. */
+export type GrowthTold = {
+  pool: string;
+  capacityType: string;
+  instanceType: string | null;
+  count: number;
+  reason: string;
+  because: string;
+  pods: string[];
+  perHour: number | null;
+};
+/** `error`: how far off such guesses were lately, as a share of what was wanted. `ahead`: GPUs in each of the coming hours. */
+export type GuessTold = {
+  model: string;
+  error: number | null;
+  confidence: number | null;
+  peakGpus: number | null;
+  utilization: number | null;
+  nodes: number | null;
+  busyAt: string | null;
+  ahead: number[];
 };
 export type History = {
   items: Decided[];
@@ -691,6 +719,10 @@ export type MoneyTold = {
   perHour: HourlyMoney;
   unpricedGpus: number;
 };
+export type MoveTold = {
+  pod: string;
+  node: string;
+};
 export type NamespaceHeld = {
   namespace: string;
   held: number;
@@ -711,6 +743,13 @@ export type NextStep = {
   workload: Ref | null;
   gpus: number;
   because: string;
+};
+export type NodeFate = {
+  node: string;
+  policy: string;
+  verdict: string;
+  because: string;
+  unneededSince: string | null;
 };
 export type NodePlan = {
   node: string;
@@ -754,6 +793,12 @@ export type NotHappened = {
 export type NotSeen = {
   what: string;
   because: string;
+};
+export type OnTheWay = {
+  pool: string;
+  capacityType: string;
+  count: number;
+  since: string;
 };
 export type OverrideTold = {
   until: string;
@@ -870,6 +915,31 @@ export type PolicyRegrets = {
   threshold: number;
   windowSeconds: number;
 };
+/** `acts`: False: this is advice. `gpus`: of all its nodes; None: of one it is not known. `blocked`, `brakes`: why it does less than it would. */
+export type PolicyScaling = {
+  name: string;
+  mode: string;
+  acts: boolean;
+  driver: string;
+  provider: string;
+  nodes: number;
+  gpus: number | null;
+  desired: number;
+  byCapacityType: Record<string, number>;
+  pendingPods: number;
+  utilization: number | null;
+  perHour: number | null;
+  because: string;
+  blocked: WhyTold[];
+  brakes: WhyTold[];
+  grows: GrowthTold[];
+  releases: ReleaseTold[];
+  headroom: WhyTold[];
+  inFlight: OnTheWay[];
+  soldOut: SoldOut[];
+  guess: GuessTold | null;
+  demand: DemandTold | null;
+};
 /** `workloads`: what it matches now, at most MOST_NAMED of them. */
 export type Policy = {
   name: string;
@@ -942,6 +1012,13 @@ export type Regrets = {
   byPolicy: PolicyRegrets[];
   items: Decided[];
   notHappened: NotHappened[];
+};
+export type ReleaseTold = {
+  node: string;
+  kind: string;
+  because: string;
+  moves: MoveTold[];
+  perHour: number | null;
 };
 /** A pause of ours that stands. `size`: what comes back. */
 export type Rest = {
@@ -1016,6 +1093,15 @@ export type Savings = {
   source: "audit" | "books";
   since: string | null;
   until: string | null;
+};
+/** `unseen`: why nothing could be planned; None where something was. `per_hour`: what the plan changes, None where a price is not known. */
+export type Scaling = {
+  asOf: string | null;
+  policies: PolicyScaling[];
+  pods: WaitingTold[];
+  nodes: NodeFate[];
+  perHour: number | null;
+  unseen: string | null;
 };
 export type SeedCluster = {
   name: string;
@@ -1144,6 +1230,14 @@ export type Slot = {
   activity: number | null;
   freedBy: Ref | null;
   label: string;
+};
+export type SoldOut = {
+  pool: string;
+  capacityType: string;
+  instanceType: string | null;
+  zone: string | null;
+  until: string;
+  failures: number;
 };
 /** An exporter that is not believed. */
 export type SourceIgnored = {
@@ -1331,6 +1425,16 @@ export type Counts = {
   kept: number;
   all: number;
 };
+/** `fit`: what the pod means for nodes; `held`: why it is nobody's demand. `where`: a node or a pool. */
+export type WaitingTold = {
+  namespace: string;
+  pod: string;
+  fit: string;
+  held: string | null;
+  because: string;
+  policy: string | null;
+  where: string | null;
+};
 /** One that waits. `counts`: of all that hold as much as it asks for, how many were told what; `running`: some of them, those first for whom it would be worth it. */
 export type WaitsForRoom = {
   namespace: string;
@@ -1361,6 +1465,10 @@ export type WeekTold = {
   unpricedGpuHours: number;
   change: number | null;
   days: number[];
+};
+export type WhyTold = {
+  reason: string;
+  because: string;
 };
 /** Its window grew. `back_at`: a step back, at the earliest; `calm_below`: the ratio of its pauses that may be undone until then. `pauses`, `regrets`: since it grew last; `since`, `back_at` None: no longer remembered. */
 export type Widened = {

@@ -1,4 +1,4 @@
-"""What is given back, besides workloads, when fallow is removed: gates, nodes that were being emptied, finalizers.
+"""What is given back, besides workloads, when fallow is removed: gates, nodes that were to leave, finalizers.
 
 In: an Api, the hands that empty and cut nodes. Out: sentences: what was given back, and what is still held and why.
 Nobody is waited for: who asks again later finds less.
@@ -13,10 +13,12 @@ import msgspec
 from fallow import names
 from fallow.act.budgets import gates
 from fallow.act.emptying import Emptier
+from fallow.act.leaving import LeavingHands
 from fallow.clients import errors
 from fallow.clients.kubernetes import api as kube
-from fallow.model import emptying, partition
+from fallow.model import emptying, partition, scaling
 from fallow.model.emptying import NodeNow, StopReason
+from fallow.model.scaling import LeavingNode, ScaledNode
 from fallow.model.units import Instant
 
 _BECAUSE = "fallow is removed"
@@ -60,7 +62,7 @@ async def lift_gates(api: kube.Api) -> Leavings:
     )
 
 
-async def give_nodes_back(api: kube.Api, emptier: Emptier, now: Instant) -> Leavings:
+async def give_nodes_back(api: kube.Api, emptier: Emptier, leaving: LeavingHands, now: Instant) -> Leavings:
     done, held = list[str](), list[str]()
     async for node in _list_nodes(api):
         name, said = node.metadata.name, node.metadata.annotations or {}
@@ -69,6 +71,9 @@ async def give_nodes_back(api: kube.Api, emptier: Emptier, now: Instant) -> Leav
         if names.EMPTYING in said:
             given = await _give_back(emptier, node, said[names.EMPTYING], now)
             (done if given else held).append(f"node {name} is {'' if given else 'still to be '}given back")
+        if names.SCALE_DOWN in said or names.SPOT_RECORD in said:
+            why = await _keep_node(leaving, node, now)
+            (held if why else done).append(f"node {name} {why or 'is no longer let go'}")
     return Leavings(tuple(done), tuple(held))
 
 
@@ -104,6 +109,28 @@ async def _give_back(emptier: Emptier, node: _LeftNode, text: str, now: Instant)
     except errors.ClientError:
         return False
     return True
+
+
+async def _keep_node(leaving: LeavingHands, node: _LeftNode, now: Instant) -> str:
+    """Why it could not be given back; "": it is."""
+    said, meta = node.metadata.annotations or {}, node.metadata
+    drain, spot = scaling.read_drain(said.get(names.SCALE_DOWN)), scaling.read_spot(said.get(names.SPOT_RECORD))
+    if drain is not None and drain.removing is not None:
+        return "was told to go: wait until its machine is gone"
+    seen = ScaledNode(
+        name=meta.name, uid=meta.uid, version=meta.resource_version, has={}, created_at=now, drain=drain, spot=spot
+    )
+    ours = any(each is not None and each.cordoned_by_us for each in (drain, spot))
+    undo = scaling.UndoDrain(_BECAUSE, uncordons=ours, rests=0.0)
+    try:
+        await leaving.carry_out(LeavingNode(node=seen, pods=(), policy=None), undo, now, _remove_nothing)
+    except errors.ClientError as problem:
+        return f"is still to be given back: {problem}"
+    return ""
+
+
+async def _remove_nothing(_: ScaledNode) -> None:
+    return None
 
 
 async def drop_finalizers(api: kube.Api) -> Leavings:

@@ -360,7 +360,8 @@ class Headroom(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DemandGuess(msgspec.Struct, frozen=True, kw_only=True):
-    """`peak`: GPUs at the coming one. `model`, `error`: by which, and how far off it was lately."""
+    """`peak`: GPUs at the coming one. `model`, `error`: by which, and how far off it was lately. `ahead`: GPUs in each
+    of the coming hours."""
 
     peak: float | None = None
     utilization: float | None = None
@@ -369,6 +370,7 @@ class DemandGuess(msgspec.Struct, frozen=True, kw_only=True):
     busy_at: Instant | None = None
     model: str = ""
     error: float | None = None
+    ahead: tuple[float, ...] = ()
 
 
 class PolicyPlan(msgspec.Struct, frozen=True, kw_only=True):

@@ -23,15 +23,18 @@ from fallow.decide import scaling as deciding
 from fallow.model import cluster, long_memory, node_facts
 from fallow.model.cost import DEMAND_KEPT, UNIT, CapacityType, DemandHour
 from fallow.model.node_facts import NodeFacts
+from fallow.model.policies import idle
 from fallow.model.policies.scaling import ScalingPolicy
-from fallow.model.price_book import PriceBook
+from fallow.model.price_book import PriceBook, Priced
 from fallow.model.scaling import ScaledPod, SpendLimit
 from fallow.model.seen import ABSENT, Input
 from fallow.model.units import Instant, Seconds
 from fallow.observe import budgets as spending
+from fallow.observe.cluster import mirror
 from fallow.observe.scaling import limits, sight
+from fallow.settings.cost import CostSettings
 from fallow.stories import scaling
-from fallow.stories.turn import Turn
+from fallow.stories.turn import Clock, Turn
 from fallow.wiring.ground import Groundwork, Later
 
 log = logging.getLogger("fallow")
@@ -56,9 +59,9 @@ def make_parts(ground: Groundwork, later: Later, cloud: Cloud | None) -> Scaling
     )
     books = LaterBooks(ground, later)
     eyes = sight.ScalingEyes(ground.api, sight.ScalingSources(
-        use=ground.eyes.read_use, why_kept=lambda now: find_kept(ground, now), find_cloud=find_cloud,
-        price_of=books.price_of, price_of_type=books.price_of_type, limits=books.find_limits,
-        past=account.demand.find, status=statuses.find,
+        use=ground.eyes.read_use, find_cloud=find_cloud,
+        why_kept=lambda now: find_kept(ground.seen, ground.options.mandate, now), price_of=books.price_of,
+        price_of_type=books.price_of_type, limits=books.find_limits, past=account.demand.find, status=statuses.find,
     ), wake=lambda: later.looping.wake(SCALING))
     story = scaling.ScalingStory(
         eyes=eyes, find_cloud=find_cloud, account=account, keep_hours=books.keep_hours,
@@ -104,11 +107,10 @@ def _wake_in(later: Later, seconds: Seconds) -> None:
     asyncio.get_running_loop().call_later(seconds, later.looping.wake, SCALING)
 
 
-async def find_kept(ground: Groundwork, now: Instant) -> sight.WhyKept:
+async def find_kept(seen: mirror.Mirror, mandate: idle.Mandate, now: Instant) -> sight.WhyKept:
     """Who is kept by an acknowledgement, is out of reach, or may be. Raises where that is not seen."""
-    await ground.seen.refresh(now)
-    seen = ground.seen
-    why = packing.find_kept(seen.pods, seen.workloads({}), seen.namespaces, ground.options.mandate, now)
+    await seen.refresh(now)
+    why = packing.find_kept(seen.pods, seen.workloads({}), seen.namespaces, mandate, now)
 
     def why_kept(pod: ScaledPod) -> str:
         held = {name: count for name, count in pod.asks.items() if name.startswith(names.NVIDIA)}
@@ -126,13 +128,36 @@ class _KeptPod(NamedTuple):
     claims: tuple[str, ...] = ()
 
 
+class ShippedPrices:
+    """Of an hour of the whole machine, by the price book that we ship."""
+
+    def __init__(self, options: CostSettings, clock: Clock) -> None:
+        self._book, self._region, self._clock = PriceBook(currency=options.currency), options.region, clock
+
+    def of_node(self, node: cluster.Node) -> float | None:
+        facts = node_facts.read(node, region=self._region)
+        found = self._book.find_rate(facts, self._clock())
+        return None if found is None or not facts.gpus else found.nano * facts.gpus / UNIT
+
+    def of_type(self, kind: str, tier: CapacityType) -> float | None:
+        return _price_row(self._book.find(_facts_of(kind, tier, self._region), self._clock()))
+
+
+def _facts_of(kind: str, tier: CapacityType, region: str) -> NodeFacts:
+    return NodeFacts(node="", instance_type=kind, capacity_type=tier, region=region)
+
+
+def _price_row(found: Priced | None) -> float | None:
+    return None if found is None or not found.row.gpus else found.rate.nano * found.row.gpus / UNIT
+
+
 class LaterBooks:
     """What is asked of the books where they are kept: prices, budgets, the demand of weeks. Where they are not, the
     shipped prices."""
 
     def __init__(self, ground: Groundwork, later: Later) -> None:
         self._ground, self._later = ground, later
-        self._shipped = PriceBook(currency=ground.options.cost.currency)
+        self._shipped = ShippedPrices(ground.options.cost, ground.clock)
         self._is_recalled = False
 
     def price_of(self, node: cluster.Node) -> float | None:
@@ -140,19 +165,12 @@ class LaterBooks:
         if self._later.books is not None:
             bill = self._later.books.billing.bill(node)
             return None if bill.rate is None or not bill.gpus else bill.rate.nano * bill.gpus / UNIT
-        facts = node_facts.read(node, region=self._ground.options.cost.region)
-        found = self._shipped.find_rate(facts, self._ground.clock())
-        return None if found is None or not facts.gpus else found.nano * facts.gpus / UNIT
+        return self._shipped.of_node(node)
 
     def price_of_type(self, kind: str, tier: CapacityType) -> float | None:
-        facts = NodeFacts(
-            node="", instance_type=kind, capacity_type=tier, region=self._ground.options.cost.region
-        )
-        if self._later.books is not None:
-            found = self._later.books.billing.find(facts)
-        else:
-            found = self._shipped.find(facts, self._ground.clock())
-        return None if found is None or not found.row.gpus else found.rate.nano * found.row.gpus / UNIT
+        if self._later.books is None:
+            return self._shipped.of_type(kind, tier)
+        return _price_row(self._later.books.billing.find(_facts_of(kind, tier, self._ground.options.cost.region)))
 
     def find_limits(self, now: Instant) -> Input[tuple[SpendLimit, ...]]:
         if self._later.books is None:

@@ -13,13 +13,14 @@ from fallow import names, verbs
 from fallow.clients import errors
 from fallow.clients.kubernetes import api as kube
 from fallow.decide import packing, sharing
-from fallow.model import cluster, emptying, spelling
+from fallow.model import cluster, emptying, scaling, spelling
 from fallow.model.emptying import EmptyingRecord
 from fallow.model.partition import NodeSharing, PartitionNode
 from fallow.model.policies import budget as budgeting
 from fallow.model.policies import budget_crd, sharing_crd
 from fallow.model.policies.budget import CostBudget
 from fallow.model.policies.sharing import NodeConfig, SharingPolicy
+from fallow.model.scaling import DrainRecord, SpotRecord
 from fallow.model.seen import Known, Register, Unseen
 from fallow.model.units import Instant
 from fallow.observe import budgets, share_pods
@@ -29,8 +30,8 @@ from fallow.wiring import reach, share_why
 
 
 class NodeSubject(msgspec.Struct, frozen=True, kw_only=True):
-    """`emptied`: the record of who empties it. `room`, `plan`: None where pods or nodes are not seen in full, and why
-    stands in `unseen`. `pods`: those on it that hold GPUs."""
+    """`emptied`: the record of who empties it. `drain`, `spot`: why it leaves, where it does. `room`, `plan`: None
+    where pods or nodes are not seen in full, and why stands in `unseen`. `pods`: those on it that hold GPUs."""
 
     node: PartitionNode
     sharing: NodeSharing
@@ -40,6 +41,8 @@ class NodeSubject(msgspec.Struct, frozen=True, kw_only=True):
     pods: tuple[cluster.Pod, ...] = ()
     room: packing.NodeRoom | None = None
     plan: packing.ConsolidationPlan | None = None
+    drain: DrainRecord | None = None
+    spot: SpotRecord | None = None
     unseen: str = ""
 
 
@@ -102,6 +105,7 @@ async def _read_node(api: kube.Api, name: str, now: Instant) -> NodeSubject:
     made = NodeSubject(
         node=node, sharing=sharing.see_node_sharing(node, None), config=mine[0] if mine else None,
         emptied=emptying.read(said.get(names.EMPTYING)), result=said.get(names.EMPTYING_RESULT, ""),
+        drain=scaling.read_drain(said.get(names.SCALE_DOWN)), spot=scaling.read_spot(said.get(names.SPOT_RECORD)),
     )
     try:
         seen = await hosts.look(api)

@@ -24,6 +24,7 @@ FULL: Final = 0.7  # of the capacity: a peak above it is prepared for
 BUSY: Final = 0.6
 JUDGED: Final = 10  # nodes, after which half must have been used
 _FEWEST_HOURS: Final = 2 * 24
+_SHOWN: Final = 24  # hours ahead that people are shown
 _MOST_PODS: Final = 2000  # that are imagined
 _STRIDE: Final = 7919  # through the mix, so that neighbours, who are alike, do not follow each other
 _ANYBODY: Final = ScaledPod(id=PodId("", "", ""), asks={names.GPU: 1})
@@ -80,7 +81,7 @@ def guess(outlook: DemandOutlook, rule: Prewarming, capacity: float, now: Instan
     return DemandGuess(
         peak=peak, utilization=peak / capacity if peak is not None and capacity else None,
         confidence=outlook.confidence, busy_at=find_busy(outlook, capacity, now), model=outlook.model,
-        error=outlook.error,
+        error=outlook.error, ahead=outlook.ahead[:_SHOWN],
     )
 
 

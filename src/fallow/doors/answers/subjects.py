@@ -11,7 +11,7 @@ from typing import Any, Final
 from fallow import names
 from fallow.decide import packing
 from fallow.doors import answers
-from fallow.doors.answers import budgets
+from fallow.doors.answers import budgets, scaling
 from fallow.model import cluster, gpus, units
 from fallow.model.partition import NodeSharing
 from fallow.model.policies.sharing import NodeConfig, SharingPolicy
@@ -62,8 +62,12 @@ class SubjectTold(answers.Shape, frozen=True, kw_only=True):
     holders: tuple[HolderTold, ...] = ()
 
 
-def tell_node(of: NodeSubject, now: Instant) -> SubjectTold:
-    found = (*_tell_layout(of), *_tell_change(of, now), *_tell_cordon(of), *_tell_room(of), *_tell_emptying(of))
+def tell_node(of: NodeSubject, now: Instant, planned: scaling.ScalingPage | None = None) -> SubjectTold:
+    """`planned`: of all nodes; None: nobody asked."""
+    found = (
+        *_tell_layout(of), *_tell_change(of, now), *_tell_cordon(of), *_tell_room(of), *_tell_emptying(of),
+        *(scaling.tell_of_node(planned, of.node.name) if planned is not None else ()),
+    )
     return SubjectTold(
         kind="Node", name=of.node.name, lines=_lines(found), holders=tuple(map(_tell_holder, of.pods)),
         conditions=read_conditions(of.config.status) if of.config is not None else (),
@@ -141,6 +145,11 @@ def _tell_cordon(of: NodeSubject) -> Iterator[tuple[str, str]]:
         yield "cordoned", f"by fallow, while its GPUs are cut or shared anew ({record.step})"
     elif emptied is not None and emptied.cordoned_by_us:
         yield "cordoned", f"by fallow, while it is emptied: {emptied.because}"
+    elif of.drain is not None and of.drain.cordoned_by_us:
+        yield "cordoned", f"by fallow, to let it go ({of.drain.reason}): {of.drain.because}"
+    elif of.spot is not None and of.spot.cordoned_by_us:
+        ends = answers.instant(of.spot.ends_at)
+        yield "cordoned", f"by fallow: its cloud takes it back{f' at {ends}' if ends else ', or may soon'}"
     else:
         yield "cordoned", "by somebody else; fallow leaves it so"
 
@@ -183,9 +192,14 @@ def _tell_emptying(of: NodeSubject) -> Iterator[tuple[str, str]]:
 # ---- objects of ours -------------------------------------------------------------------------------------------------
 
 
-def tell_policy(of: PolicySubject, now: Instant, matched: Sequence[str] | None = None) -> SubjectTold:
-    """`matched`: of an IdlePolicy the workloads that it rules now; None: nobody knows."""
-    found = list(_tell_object(of, now, matched))
+def tell_policy(
+    of: PolicySubject, now: Instant, matched: Sequence[str] | None = None, planned: scaling.ScalingPage | None = None
+) -> SubjectTold:
+    """`matched`: of an IdlePolicy the workloads that it rules now; None: nobody knows. `planned`: of an
+    AutoscalingPolicy."""
+    found = list(
+        _tell_object(of, now, matched) if planned is None else scaling.tell_of_policy(planned, of.name)
+    )
     if not of.status:
         found.append(("status", "none yet: no daemon has looked at it"))
     return SubjectTold(

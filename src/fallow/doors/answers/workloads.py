@@ -14,7 +14,7 @@ import msgspec
 
 from fallow import names, verbs
 from fallow.doors import answers
-from fallow.doors.answers import forecasts, money, sharing
+from fallow.doors.answers import forecasts, money, scaling, sharing
 from fallow.model import bills, cluster, decision, kinds, marks, pointers, price_book, reasons, record, units, usage
 from fallow.model.patterns import Pattern
 from fallow.model.units import Instant
@@ -128,7 +128,8 @@ class Explanation(answers.Shape, frozen=True, kw_only=True):
     """The full answer to "why", with the evidence GPU by GPU, and what was lost. `held`: how many GPUs, measured or
     not. `action`: what its policy does in the end; `widened`: how many times its window is as long as it says, because
     too many pauses were undone. `patch`: what a pause would send. `suspect`: why it may be kept busy only to be left
-    alone, where somebody looked for that. `sharing`: whether its pods share GPUs, where somebody looked for that."""
+    alone, where somebody looked for that. `sharing`: whether its pods share GPUs, where somebody looked for that.
+    `waiting`: of its pods without a node, what they mean for nodes that come and go."""
 
     workload: WorkloadName
     verdict: str
@@ -155,6 +156,7 @@ class Explanation(answers.Shape, frozen=True, kw_only=True):
     widened: float = 1.0
     suspect: str | None = None
     sharing: sharing.ShareTold | None = None
+    waiting: tuple[scaling.WaitingTold, ...] = ()
     forecast: forecasts.ForecastTold | None = None
 
 

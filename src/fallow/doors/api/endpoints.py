@@ -21,6 +21,7 @@ from fallow.doors.answers import (
     overview,
     past,
     policies,
+    scaling,
     seed,
     standing,
     suspects,
@@ -40,9 +41,11 @@ from fallow.model.seen import sure
 from fallow.model.units import DAY, HOUR, Instant, Seconds
 from fallow.stories import idle as stories
 from fallow.stories.consolidation import ConsolidationCycle
+from fallow.stories.scaling import ScalingCycle
 from fallow.stories.share_policies import PoliciesCycle
 from fallow.stories.sharing import SharingCycle
 from fallow.wiring.consolidation import CONSOLIDATION
+from fallow.wiring.scaling import SCALING
 from fallow.wiring.sharing import POLICIES as SHARE_POLICIES
 from fallow.wiring.sharing import SHARING
 
@@ -193,6 +196,15 @@ async def show_sharing(ask: ReadAsk) -> layouts.SharingPage:
         shared if isinstance(shared, SharingCycle) else None, rules if isinstance(rules, PoliciesCycle) else None,
         packed if isinstance(packed, ConsolidationCycle) else None,
     )
+
+
+async def show_scaling(ask: ReadAsk) -> scaling.ScalingPage:
+    """As the story last planned it."""
+    story = ask.editions.story
+    found = story.latest(SCALING) if SCALING in story.names else None
+    if not isinstance(found, ScalingCycle):
+        return scaling.show(None, None, "nobody looks at nodes here" if SCALING not in story.names else "")
+    return scaling.show(found.plan, found.sight, found.failure)
 
 
 async def _cover_day(ask: ReadAsk, named: Sequence[str]) -> Mapping[str, nodes.CoverageTold]:
@@ -403,6 +415,8 @@ ENDPOINTS: Final = (
              answer=show_nodes),
     Endpoint(path="/api/v1/sharing", summary="How GPUs are shared, what is stranded, and which nodes change",
              returns=layouts.SharingPage, answer=show_sharing, is_leaders=True, is_timed=True),
+    Endpoint(path="/api/v1/scaling", summary="Which nodes would be added and let go, who waits for one, and why",
+             returns=scaling.ScalingPage, answer=show_scaling, is_leaders=True, is_timed=True),
     Endpoint(
         path="/api/v1/workloads", summary="Workloads that hold GPUs or rest", returns=telling.WorkloadsPage,
         answer=workloads.list_workloads, parameters=(

@@ -13,7 +13,7 @@ import msgspec
 
 from fallow.account import audit
 from fallow.clients import errors
-from fallow.doors.answers import explaining, forecasts, past, sharing, suspects
+from fallow.doors.answers import explaining, forecasts, past, scaling, sharing, suspects
 from fallow.doors.answers import rows as telling
 from fallow.doors.answers import workloads as naming
 from fallow.doors.api.editions import Edition
@@ -23,6 +23,8 @@ from fallow.model import cluster, units, usage
 from fallow.model.history import AuditEntry
 from fallow.model.units import DAY, HOUR, MINUTE
 from fallow.stories import idle as stories
+from fallow.stories.scaling import ScalingCycle
+from fallow.wiring.scaling import SCALING
 
 _LAST: Final = "9999"
 SORTS: Final[Mapping[str, Callable[[telling.ApiRow], Any]]] = {
@@ -123,7 +125,8 @@ async def explain_workload(ask: ReadAsk) -> explaining.FullExplanation:
     suspect = suspects.find_suspect(ask.editions.suspects(), finding.workload.ref.uid)
     base = naming.explanation(finding, evidence, patch, edition.plan.at, measured, edition.book, suspect)
     base = msgspec.structs.replace(
-        base, sharing=await _find_sharing(ask, finding.workload), forecast=await _foretell(ask, finding.workload)
+        base, sharing=await _find_sharing(ask, finding.workload), forecast=await _foretell(ask, finding.workload),
+        waiting=_find_waiting(ask, finding.workload),
     )
     ref = finding.workload.ref
     may = await ask.may(ask.request, finding.workload) if ask.may else explaining.nobody_may(ref)
@@ -145,6 +148,15 @@ async def _find_sharing(ask: ReadAsk, workload: cluster.Workload) -> sharing.Sha
     except errors.ClientError:
         return None
     return None if why is None else sharing.tell(why, workload.ref, pods)
+
+
+def _find_waiting(ask: ReadAsk, workload: cluster.Workload) -> tuple[scaling.WaitingTold, ...]:
+    """None where nobody here sees to nodes."""
+    found = ask.editions.story.latest(SCALING) if SCALING in ask.editions.story.names else None
+    if not isinstance(found, ScalingCycle) or found.plan is None:
+        return ()
+    uids = {ask.edition.seen.pods[place].uid for place in workload.pods}
+    return tuple(scaling.tell_pod(each) for each in found.plan.pods if each.pod.uid in uids)
 
 
 async def _foretell(ask: ReadAsk, workload: cluster.Workload) -> forecasts.ForecastTold | None:

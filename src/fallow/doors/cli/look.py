@@ -135,11 +135,13 @@ explain = LookCommand(
     ],
     help="Say why a workload is, or is not, idle or paused, and whether its pods share GPUs: the evidence GPU by GPU, "
     "the policy, what comes next. A running daemon is asked first; -o wide adds every signal. Of a node: how its GPUs "
-    "are cut, who holds them, what is stranded there; of an object of fallow's: what becomes of it.\n\n\b\n"
+    "are cut, who holds them, what is stranded there, why it stays or goes; of an object of fallow's: what becomes of "
+    "it.\n\n\b\n"
     "  fallow why Deployment/llm -n ml\n"
     "  fallow why rollout.argoproj.io chat -n ml --watch\n"
     "  fallow explain node/gpu-7\n"
-    "  fallow explain gpusharingpolicy/small",
+    "  fallow explain gpusharingpolicy/small\n"
+    "  fallow explain autoscalingpolicy/gpu-pools",
 )
 top = LookCommand(
     "top", callback=_top, context_settings=flags.CONTEXT, epilog=_BRAKES,

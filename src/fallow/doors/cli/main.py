@@ -45,7 +45,7 @@ VERBS: dict[str, tuple[str, str, str]] = {
     "exporter": ("exporter", "exporter", "On a GPU node: which processes hold GPUs without computing, as metrics."),
     "pack": ("pack", "pack",
              "Which node and GPU each pod should take, so that the fewest GPUs are stranded; traces replayed."),
-    "scale": ("scale", "scale", "How many nodes will be wanted: how well that could have been foretold."),
+    "scale": ("scale", "scale", "Which nodes are added and let go: the plan, and how well demand could be foretold."),
     "optimize": ("optimize", "optimize", "Who could do with less of a GPU, by what was measured, and what that saves."),
     "cost": ("cost", "cost", "What GPUs cost: by whom, reports, savings, prices, exports; and budgets."),
     "report": ("reports", "report", "All on one page: the cluster, what is wasted, costs and savings of a week."),

@@ -220,6 +220,7 @@ def draw_why(first: str, answer: answers.Explanation, now: Instant, *, wide: boo
     lines = [*(_tell_pause(ref, answer.pause, now) if answer.pause else ()), *_tell_finding(ref, answer, now)]
     if answer.sharing is not None and sharing.is_of_interest(answer.sharing):
         lines += sharing.list_lines(answer.sharing, now)
+    lines += [("waits", f"{each.pod}: {each.held or each.fit}: {each.because}") for each in answer.waiting]
     lines += forecasts.list_lines(answer.forecast) if answer.forecast is not None else ()
     lines += [("not seen", f"signal {each.signal}: {each.because}") for each in answer.lost_signals]
     lines += [("not seen", f"{each.who}: {each.because}") for each in answer.ignored]

@@ -13,7 +13,7 @@ from typing import Any
 import click
 import msgspec
 
-from fallow.doors.cli import cost_pages, main, pasts, show
+from fallow.doors.cli import cost_pages, main, pasts, scale_plan, show
 from fallow.settings import readers
 from fallow.sim import foretelling, shelf
 from fallow.sim.traces import published
@@ -82,4 +82,5 @@ scale = click.Group("scale", context_settings=main.CONTEXT, help="The right node
         "  fallow scale backtest --trace helios --vc 'vc3.*' --horizon 1",
         short_help="How well the coming demand could have been foretold.",
     ),
+    scale_plan.plan,
 ])

@@ -1,7 +1,7 @@
 """`fallow explain` of what is no workload: node/NAME, and the objects of ours by their kinds.
 
 In: the kind and name as typed, flags. Out: a page, or the same as JSON or YAML. It looks for itself: the API server has
-all of it. Only whom an IdlePolicy rules is what the daemon knows, or a look of one's own.
+all of it. Only whom an IdlePolicy rules, and what is planned of nodes, the daemon knows, or a look of one's own.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from fallow.doors.cli import interrupts, pages, show
 from fallow.wiring import reach
 
 if TYPE_CHECKING:
+    from fallow.doors.answers.scaling import ScalingPage
     from fallow.doors.answers.subjects import SubjectTold
 
 # What is explained here, and for short; each is called by its kind and its plural, too.
 _KINDS: Final = {
     kube.NODES: "no", kube.SHARING_POLICIES: "gsp", kube.NODE_CONFIGS: "gnc", kube.COST_BUDGETS: "cb",
-    kube.IDLE_POLICIES: "idp",
+    kube.IDLE_POLICIES: "idp", kube.SCALING_POLICIES: "asp",
 }
 
 
@@ -47,11 +48,19 @@ def tell(resource: kube.Resource, target: str, output: str, given: dict[str, Any
     with show.refusals():
         seen = interrupts.run(read())
     if isinstance(seen, subjects.NodeSubject):
-        found = telling.tell_node(seen, now)
+        found = telling.tell_node(seen, now, _find_plan(given, output))
+    elif resource == kube.SCALING_POLICIES:
+        found = telling.tell_policy(seen, now, planned=_find_plan(given, output))
     else:
         matched = _find_ruled(name, given, output) if resource == kube.IDLE_POLICIES else None
         found = telling.tell_policy(seen, now, matched)
     return show.Shown(show.encode(found, output) if output in ("json", "yaml") else draw(found))
+
+
+def _find_plan(given: dict[str, Any], output: str) -> ScalingPage:
+    from fallow.doors.cli import scale_plan
+
+    return scale_plan.see(given, output)[0]
 
 
 def _find_ruled(name: str, given: dict[str, Any], output: str) -> list[str] | None:

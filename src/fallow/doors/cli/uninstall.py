@@ -15,7 +15,7 @@ from typing import Final
 import click
 
 from fallow import logs, verbs
-from fallow.act import emptying, giving_back
+from fallow.act import emptying, giving_back, leaving
 from fallow.act.budgets import gates
 from fallow.clients.kubernetes import api as kube
 from fallow.clients.kubernetes import lease
@@ -77,11 +77,13 @@ async def _freeze(kubeconfig: str | None, context: str | None, namespace: str | 
 
 async def _give_back(reached: verbs.Reach, api: kube.Api, memory: Mapping[str, str]) -> bool:
     """Is nothing held any more, as far as can be seen?"""
-    now = time.time()
+    now, announcer = time.time(), reached.hands.announcer
     outcomes = await verbs.resume_all(reached, now)
     found = [
         await giving_back.lift_gates(api),
-        await giving_back.give_nodes_back(api, emptying.Emptier(api, reached.hands.announcer), now),
+        await giving_back.give_nodes_back(
+            api, emptying.Emptier(api, announcer), leaving.LeavingHands(api, announcer), now
+        ),
     ]
     hidden = [f"not seen: {each.what}: {each.because}" for each in verbs.find_hidden(reached) if _holds(each, memory)]
     held = [*hidden, *(sentence for each in found for sentence in each.held)]

@@ -1,6 +1,6 @@
 // The nodes and how well we see them: every source of data with what it affects, every node with its GPUs and what is planned for it.
 import { useMemo } from "preact/hooks";
-import type { Field, NodePlan, NodeRow, Nodes as Answer, Overview, Sharing } from "../../api";
+import type { Field, NodePlan, NodeRow, Nodes as Answer, Overview, Scaling, Sharing } from "../../api";
 import { useAnswer } from "../../ask";
 import { at, useNow } from "../../clock";
 import { useTitle } from "../../hooks";
@@ -9,6 +9,7 @@ import { OVERVIEW } from "../../live";
 import { Glyph, Icon } from "../../parts/Glyph";
 import { Answered, Choice, Head } from "../../parts/small";
 import { MiniPlot } from "./MiniPlot";
+import { ScalingPart } from "./Scaling";
 import { Changes, Policies, SharedPart, Stranded } from "./Sharing";
 import { useAddress } from "../../route";
 import { CANNOT_TELL, covered, gpus, money, percent, plural, span, tenth } from "../../words";
@@ -274,6 +275,7 @@ export default function Nodes({ parts }: { parts: string[] }) {
   const answer = useAnswer<Answer>("/api/v1/nodes");
   const field = useAnswer<Field>("/api/v1/gpus");
   const sharing = useAnswer<Sharing>("/api/v1/sharing");
+  const scaling = useAnswer<Scaling>("/api/v1/scaling");
   const { data: overview } = useAnswer<Overview>(OVERVIEW);
   return (
     <>
@@ -302,14 +304,19 @@ export default function Nodes({ parts }: { parts: string[] }) {
           </Answered>
           {sharing.data && <Changes changes={sharing.data.changes} />}
         </div>
-        <Answered of={sharing} rows={4}>
-          {(data) => (
-            <div>
-              <Stranded sharing={data} />
-              <Policies rules={data.policies} />
-            </div>
-          )}
-        </Answered>
+        <div>
+          <Answered of={scaling} rows={4}>
+            {(data) => <ScalingPart page={data} currency={overview?.currency ?? "USD"} />}
+          </Answered>
+          <Answered of={sharing} rows={4}>
+            {(data) => (
+              <>
+                <Stranded sharing={data} />
+                <Policies rules={data.policies} />
+              </>
+            )}
+          </Answered>
+        </div>
       </div>
     </>
   );
