@@ -126,6 +126,7 @@ class PretendCloud:
         self._wants: list[WantOfMachines] = []
         self._notices: dict[str, MachineNotice] = {}
         self._now = clock()
+        self._due, self._is_settled = -_NEVER, False  # when anything changes by itself; whether all is as it is to be
         for group in self._groups.values():  # those that are there already
             for _ in range(group.target):
                 self._start(group, group.zones[self.started % len(group.zones)], boots=0.0)
@@ -137,10 +138,20 @@ class PretendCloud:
         now = self._go_on()
         return tuple(one for one in self._alive.values() if one.boots_at <= now < one.ends_at)
 
+    def coming(self) -> tuple[PretendMachine, ...]:
+        """Machines that may yet become nodes."""
+        now = self._go_on()
+        return tuple(one for one in self._alive.values() if one.boots_at > now and not one.is_told)
+
     def bill(self) -> float:
         """What every machine has cost so far, from its start to its end."""
         now = self._go_on()
         return self._paid + sum(one.cost(now) for one in self._alive.values())
+
+    def next_change(self) -> Instant:
+        """When a machine next becomes a node, is taken back or ends, if nobody asks for anything."""
+        self._go_on()
+        return self._due
 
     @property
     def prices(self) -> Mapping[tuple[str, CapacityType], float]:
@@ -151,6 +162,7 @@ class PretendCloud:
         """A spot machine's end is announced now."""
         now, one = self._go_on(), self._alive[machine]
         one.warned_at, one.ends_at = now, now + (one.group.lead if lead is None else lead)
+        self._is_settled = False
         self._go_on()
 
     # ---- the Protocol -----------------------------------------------------------------------------------------------
@@ -186,7 +198,7 @@ class PretendCloud:
             if not self._stocked(group, now):
                 kind = group.shape.instance_type
                 raise errors.OutOfStock(f"{group.id}: no {kind} to be had", instance_type=kind, zone=group.zones[0])
-        self._targets[group.id] = target
+        self._targets[group.id], self._is_settled = target, False
         self._go_on()
 
     async def remove(self, group: str, ids: Sequence[str]) -> None:
@@ -196,6 +208,7 @@ class PretendCloud:
             if one.group.id == group and not one.is_told:
                 one.is_told, one.ends_at = True, min(one.ends_at, now + _ENDING)
                 self._targets[group] = max(0, self._targets[group] - 1)
+                self._is_settled = False
 
     async def notices(self) -> tuple[MachineNotice, ...]:
         self._answer()
@@ -237,6 +250,8 @@ class PretendCloud:
     def _go_on(self) -> Instant:
         """To the present: who ended is gone, who is taken back is told, and what is lacking is started."""
         now = self._now = max(self._now, self._clock())
+        if now < self._due and self._is_settled:
+            return now
         for one in [one for one in self._alive.values() if one.ends_at <= now]:
             self._paid += one.cost(now)
             del self._alive[one.id]
@@ -248,19 +263,23 @@ class PretendCloud:
                     provider_id=one.provider_id, seen_at=now, ends_at=one.ends_at, receipt=one.id
                 )
         there = Counter(one.group.id for one in self._alive.values() if not one.is_told)
-        for group in self._groups.values():
-            self._fill(group, there[group.id], now)
+        self._is_settled = all([self._fill(group, there[group.id], now) for group in self._groups.values()])
+        times = (at for one in self._alive.values() for at in (one.boots_at, one.warned_at, one.ends_at) if at > now)
+        self._due = min(times, default=_NEVER)
         return now
 
-    def _fill(self, group: PretendGroup, there: int, now: Instant) -> None:
+    def _fill(self, group: PretendGroup, there: int, now: Instant) -> bool:
+        """Whether there are as many as it wants."""
         for number in range(there, self._targets[group.id]):
             zones = self._stocked(group, now)
             if group.quota is not None and number >= group.quota:
-                return self._want(group, now, "its quota is spent", is_quota=True)
+                self._want(group, now, "its quota is spent", is_quota=True)
+                return False
             if not zones:
-                return self._want(group, now, "there are none", zone=group.zones[0])
+                self._want(group, now, "there are none", zone=group.zones[0])
+                return False
             self._start(group, zones[self.started % len(zones)])
-        return None
+        return True
 
     def _stocked(self, group: PretendGroup, now: Instant) -> list[str]:
         """Zones that have some."""
