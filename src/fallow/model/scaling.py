@@ -371,7 +371,9 @@ class DemandGuess(msgspec.Struct, frozen=True, kw_only=True):
 
 class PolicyPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Of one policy. `blocked`, `brakes`: with a sentence each. `desired`: nodes there should be. `use`: mean of its
-    GPUs; None: not known. `acts`: False where this is only advice."""
+    GPUs; None: not known. `acts`: False where this is only advice. `strays`: machines that never became nodes and go.
+    `wanted`: a pod that waits, by the node that is drained and that it fits. `prewarmed`: nodes started ahead of demand
+    whose turn is over, and whether anybody used them."""
 
     policy: ScalingPolicy
     driver: NodeDriver = NodeDriver.direct
@@ -384,6 +386,9 @@ class PolicyPlan(msgspec.Struct, frozen=True, kw_only=True):
     in_flight: tuple[InFlight, ...] = ()
     arrived: tuple[InFlight, ...] = ()  # of those in status, what is there now
     late: tuple[InFlight, ...] = ()  # that never came
+    strays: tuple[CloudMachine, ...] = ()
+    wanted: Mapping[str, str] = {}
+    prewarmed: Mapping[str, bool] = {}
     stockouts: tuple[StockOut, ...] = ()
     guess: DemandGuess | None = None
     nodes: int = 0
@@ -408,14 +413,18 @@ class ScalingPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LeavingNode(msgspec.Struct, frozen=True, kw_only=True):
-    """A node with everybody on it, read just before a step. `fits`: why the pods that must go fit nowhere; "": they do.
-    `wanted`: a pod that waits and would fit here."""
+    """A node with everybody on it, read just before a step; `use` as it was last measured. `wanted`: a pod that waits
+    and would fit here. `refused`: uids whose eviction was refused so far, `refused_at`: the last time. `blocked`: why
+    an eviction can never be granted. `driver`: who removes the machine."""
 
     node: ScaledNode
     pods: tuple[ScaledPod, ...]
     policy: ScalingPolicy | None  # None: it is gone
+    driver: NodeDriver = NodeDriver.direct
     wanted: str = ""
-    refused_since: Instant | None = None
+    refused: frozenset[str] = frozenset()
+    refused_at: Instant | None = None
+    blocked: str = ""
 
 
 class BeginDrain(msgspec.Struct, frozen=True):
@@ -425,6 +434,8 @@ class BeginDrain(msgspec.Struct, frozen=True):
 
 
 class BeginSpot(msgspec.Struct, frozen=True):
+    """Record, cordon and taint in one patch; a record of a drain and its taint go with it."""
+
     record: SpotRecord
 
 
@@ -443,6 +454,8 @@ class DeleteNow(msgspec.Struct, frozen=True):
 
 
 class RemoveMachine(msgspec.Struct, frozen=True):
+    """The record first, then the cloud; one that is told so again is no error."""
+
     record: DrainRecord
 
 
@@ -453,7 +466,7 @@ class DeleteNode(msgspec.Struct, frozen=True):
 
 
 class UndoDrain(msgspec.Struct, frozen=True):
-    """Taint and record go, and the cordon where it was ours; it then rests."""
+    """Taints and records go, and the cordon where it was ours; it then rests."""
 
     because: str
     uncordons: bool
