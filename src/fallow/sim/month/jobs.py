@@ -18,13 +18,14 @@ from fallow.sim.traces import openb, published
 from fallow.sim.world.lives import LifeSpan
 
 WEEKLY, SWEEPS = "weekly", "sweeps"
-_SIZES: Final = ((1, 0.62), (2, 0.18), (4, 0.13), (8, 0.07))
+_SIZES: Final = ((1, 0.72), (2, 0.14), (4, 0.09), (8, 0.05))
 _SHORTEST: Final[Seconds] = MINUTE
 _OPENB_GPUS: Final = 64.0  # asked for at once, on average
 
 
 class GpuJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """`at`: since the month began. `use`: of its GPUs, 0 to 1. `may_move`: it may be started anew elsewhere."""
+    """`at`: since the month began. `use`: of its GPUs, 0 to 1. `spot`: its people want it on spot nodes, and nowhere
+    else; others want it on none. `may_move`: it may be started anew elsewhere."""
 
     name: str
     at: Seconds
@@ -32,7 +33,7 @@ class GpuJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     gpus: int
     work: WorkClass
     use: float
-    spot_ok: bool
+    spot: bool
     may_move: bool
 
 
@@ -114,14 +115,14 @@ def _arrive(
 
 
 def _dress(found: Iterable[tuple[Seconds, Seconds, int]], rng: np.random.Generator) -> list[GpuJob]:
-    """What kind of work each does: large ones train and lose work when they are moved; half of these may be on spot."""
+    """What kind of work each does: large ones train and lose work when they are moved; services are on no spot."""
     made = []
     for number, (at, seconds, gpus) in enumerate(sorted(found)):
         work = WorkClass.training if gpus >= 4 else WorkClass.batch if rng.random() < 0.7 else WorkClass.inference
-        spot_ok = bool(rng.random() < (0.5 if work is WorkClass.training else 0.85))
+        spot = bool(rng.random() < (0.4 if work is WorkClass.training else 0.85 if work is WorkClass.batch else 0.0))
         made.append(GpuJob(
             name=f"job-{number:06}", at=at, seconds=max(_SHORTEST, seconds), gpus=gpus, work=work,
-            use=float(rng.uniform(0.3, 0.95)), spot_ok=spot_ok, may_move=work is WorkClass.batch,
+            use=float(rng.uniform(0.3, 0.95)), spot=spot, may_move=work is WorkClass.batch,
         ))
     return made
 

@@ -16,7 +16,7 @@ from fallow.model.machines import MachineShape
 from fallow.model.policies import scaling, scaling_crd
 from fallow.model.units import MINUTE
 from fallow.sim.cloud import PretendGroup
-from fallow.sim.month.scene import SPOT_TAINT
+from fallow.sim.month.scene import SPOT_LABEL, SPOT_TAINT
 
 SIZES: Final = (1, 2, 4, 8)
 PER_GPU: Final = {CapacityType.on_demand: 3.67, CapacityType.spot: 1.47}
@@ -36,6 +36,7 @@ def list_groups(**more: Any) -> Iterator[PretendGroup]:
         for gpus in SIZES:
             shape = MachineShape(
                 instance_type=f"pretend-{gpus}g", gpus=gpus, gpu_model=MODEL, price=round(per_gpu * gpus, 2),
+                labels={SPOT_LABEL: "true"} if tier is CapacityType.spot else {},
                 has={names.GPU: gpus, "cpu": 1000 * _CORES * gpus, "memory": _MEMORY * gpus},
             )
             yield PretendGroup(
@@ -64,7 +65,7 @@ def _write_pool(group: PretendGroup) -> dict[str, Any]:
     return {
         "name": group.id, "capacityType": str(group.tier), "group": group.id, "maxSize": group.most, "gpuType": MODEL,
         "instanceTypes": [group.shape.instance_type], "availabilityZones": list(group.zones),
-        "gpusPerNode": gpus, "cpu": _CORES * gpus, "memory": f"{_MEMORY * gpus}Mi", "priority": -gpus,
+        "gpusPerNode": gpus, "labels": dict(group.shape.labels), "cpu": _CORES * gpus, "memory": f"{_MEMORY * gpus}Mi", "priority": -gpus,
         "pricePerHour": f"{group.price:.2f}", "taints": [taint] if group.tier is CapacityType.spot else [],
     }
 

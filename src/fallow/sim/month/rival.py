@@ -36,7 +36,7 @@ class Claim(msgspec.Struct):
     gpus: int
 
     def fits(self, job: GpuJob) -> bool:
-        return self.gpus + job.gpus <= pools.SIZES[-1] and (job.spot_ok or self.tier is not CapacityType.spot)
+        return self.gpus + job.gpus <= pools.SIZES[-1] and job.spot == (self.tier is CapacityType.spot)
 
     @property
     def size(self) -> int:
@@ -93,17 +93,14 @@ class Rival:
         return [pod.job for pod in self.scene.waiting.values()]
 
     async def _buy(self, claim: Claim) -> bool:
-        tiers = (CapacityType.spot, CapacityType.on_demand) if claim.tier is CapacityType.spot else (claim.tier,)
-        for tier in tiers:
-            name = pools.name_pool(tier, claim.size)
-            (group,) = await self._cloud.groups([name])
-            try:
-                await self._cloud.grow(Growth(group=name, count=1, base=group.target or 0, token=""))
-            except (errors.OutOfStock, errors.QuotaSpent):
-                continue
-            self.grown += 1
-            return True
-        return False
+        name = pools.name_pool(claim.tier, claim.size)
+        (group,) = await self._cloud.groups([name])
+        try:
+            await self._cloud.grow(Growth(group=name, count=1, base=group.target or 0, token=""))
+        except (errors.OutOfStock, errors.QuotaSpent):
+            return False
+        self.grown += 1
+        return True
 
     # ---- less -------------------------------------------------------------------------------------------------------
 
@@ -178,7 +175,7 @@ def _put(asked: Iterable[GpuJob], claims: Sequence[Claim], room: Sequence[int]) 
     for job in sorted(asked, key=lambda job: -job.gpus):
         fitting = [
             place for place, claim in enumerate(claims)
-            if free[place] >= job.gpus and (job.spot_ok or claim.tier is not CapacityType.spot)
+            if free[place] >= job.gpus and job.spot == (claim.tier is CapacityType.spot)
         ]
         if fitting:
             free[min(fitting, key=lambda place: free[place])] -= job.gpus
@@ -191,7 +188,7 @@ def bundle(asked: Iterable[GpuJob]) -> list[Claim]:
     """As few machines as hold them."""
     claims = list[Claim]()
     for job in sorted(asked, key=lambda job: -job.gpus):
-        tier = CapacityType.spot if job.spot_ok else CapacityType.on_demand
+        tier = CapacityType.spot if job.spot else CapacityType.on_demand
         found = next((claim for claim in claims if claim.tier is tier and claim.fits(job)), None)
         if found is None:
             claims.append(found := Claim(tier, 0))

@@ -2,7 +2,7 @@
 
 In: jobs, a cloud, the clock that both share. Out: at any instant who runs where and who waits; how long everybody
 waited and what was carried out. Pods are put onto the fullest node that has room, as a scheduler that packs does; those
-that may be on spot go there first. Only GPUs can run short here: every pod asks for less CPU and memory by GPU than
+want spot nodes say so, and are on no others. Only GPUs can run short here: every pod asks for less CPU and memory by GPU than
 any node has.
 Invariant: a pod that is sent away, or whose node dies, waits again and does its last ten minutes of work once more.
 """
@@ -17,13 +17,15 @@ from fallow import names
 from fallow.model.cluster import Owner, PodId
 from fallow.model.cost import CapacityType
 from fallow.model.policies.scaling import PoolTaint
-from fallow.model.scaling import DrainRecord, EvictionRank, NodeToleration, ScaledPod, SpotRecord
+from fallow.model.scaling import DrainRecord, EvictionRank, NodeToleration, ScaledNode, ScaledPod, SpotRecord
 from fallow.model.units import MINUTE, Instant, Seconds
 from fallow.sim.cloud import PretendCloud, PretendGroup, PretendMachine
 from fallow.sim.month.jobs import GpuJob
 
 SPOT_TAINT: Final = PoolTaint("pretend.cloud/spot", "true", "NoSchedule")
 _TOLERATES_SPOT: Final = (NodeToleration(SPOT_TAINT.key, "Exists"),)
+SPOT_LABEL: Final = "pretend.cloud/spot"
+_ON_SPOT: Final = {SPOT_LABEL: "true"}
 KEPT: Final[Seconds] = 10 * MINUTE  # work that was not saved yet when a pod is stopped
 CPU, MEMORY = 8_000, 32_768  # that a pod asks for, by GPU
 _RANKS: Final = {"training": EvictionRank.high, "inference": EvictionRank.medium}
@@ -68,6 +70,7 @@ class MonthNode(msgspec.Struct, kw_only=True, eq=False):
     ends_at: Instant | None = None
     rests_until: Instant | None = None
     prewarmed_until: Instant | None = None
+    seen: tuple[Any, ScaledNode] | None = None  # as the brain saw it last, and what that hung on
 
     @property
     def name(self) -> str:
@@ -81,12 +84,8 @@ class MonthNode(msgspec.Struct, kw_only=True, eq=False):
     def is_open(self) -> bool:
         return self.is_ready and not self.cordoned_by
 
-    @property
-    def use(self) -> float:
-        return sum(pod.job.use * pod.job.gpus for pod in self.pods.values()) / self.gpus
-
     def may_host(self, job: GpuJob) -> bool:
-        return self.is_open and self.free >= job.gpus and (job.spot_ok or not self.is_spot)
+        return self.is_open and self.free >= job.gpus and job.spot == self.is_spot
 
 
 class Scene:
@@ -176,7 +175,7 @@ class Scene:
         """Who waits, in the order in which they came; of those who ask alike none passes the first."""
         failed = set[tuple[int, bool]]()
         for pod in list(self.waiting.values()):
-            asks = pod.job.gpus, pod.job.spot_ok
+            asks = pod.job.gpus, pod.job.spot
             if asks in failed:
                 continue
             node = self.find_room(pod.job)
@@ -188,7 +187,7 @@ class Scene:
     def find_room(self, job: GpuJob, but: frozenset[str] = frozenset()) -> MonthNode | None:
         """The fullest that has any."""
         fitting = [node for node in self.nodes.values() if node.may_host(job) and node.name not in but]
-        return min(fitting, key=lambda node: (not node.is_spot, node.free, node.gpus, node.name), default=None)
+        return min(fitting, key=lambda node: (node.free, node.gpus, node.name), default=None)
 
     def _bind(self, pod: MonthPod, node: MonthNode) -> None:
         del self.waiting[pod.job.name]
@@ -225,6 +224,10 @@ class Scene:
 
     # ---- as the brain sees it ---------------------------------------------------------------------------------------
 
+    def find_use(self, node: MonthNode) -> float | None:
+        """Mean of its GPUs; None: not known."""
+        return sum(pod.job.use * pod.job.gpus for pod in node.pods.values()) / node.gpus
+
     def see(self, pod: MonthPod) -> ScaledPod:
         if pod.seen is None:
             job = pod.job
@@ -232,7 +235,7 @@ class Scene:
                 id=pod.id, node=pod.node, asks={names.GPU: job.gpus, "cpu": CPU * job.gpus, "memory": MEMORY * job.gpus},
                 fixed="" if job.may_move else "it would lose its work", is_ready=bool(pod.node),
                 owner=Owner("batch", "v1", "Job", job.name, f"of-{job.name}"), created_at=pod.since,
-                waits_since=None if pod.node else pod.since, work=job.work, replicas=1, spot_ok=job.spot_ok,
-                rank=_RANKS.get(job.work, EvictionRank.low), tolerations=_TOLERATES_SPOT if job.spot_ok else (),
+                waits_since=None if pod.node else pod.since, work=job.work, replicas=1, spot_ok=job.spot,
+                rank=_RANKS.get(job.work, EvictionRank.low), tolerations=_TOLERATES_SPOT if job.spot else (), node_selector=_ON_SPOT if job.spot else {},
             )
         return pod.seen

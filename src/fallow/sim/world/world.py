@@ -65,6 +65,13 @@ class SimNode(msgspec.Struct):
     ready: bool = True
     first: int = 0  # its first slot
     pool: str = ""  # "" = none in particular
+    there: bool = True  # False: no machine has this name now
+    is_cordoned: bool = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether anybody new is put there."""
+        return self.there and self.ready and not self.is_cordoned
 
     @property
     def share(self) -> float:
@@ -95,6 +102,7 @@ class Part(msgspec.Struct, frozen=True):
     arrives_at: Instant | None = None  # None: it was there before
     ends_at: Instant | None = None  # None: it stays
     restarts_at: Instant | None = None  # its owner rolls it out anew
+    memory: float | None = None  # of each GPU, MiB at most; None: nobody knows
 
     @property
     def pods(self) -> int:
@@ -208,8 +216,13 @@ class World:
         by = start - self.span.start
         parts = [_move(workload.part, by) for workload in self.workloads]
         nodes = [msgspec.structs.replace(node, ready=True) for node in self._nodes]
-        span = msgspec.structs.replace(self.span, start=start)
-        return World(nodes, parts, self.wanted, span, seed=self.seed, start_seconds=self.start_seconds)
+        return self.remade(nodes, parts, msgspec.structs.replace(self.span, start=start))
+
+    def remade(self, nodes: Sequence[SimNode], parts: Sequence[Part], span: LifeSpan | None = None) -> "World":
+        """The same lives from their begin, on other nodes."""
+        return World(
+            nodes, parts, self.wanted, span or self.span, seed=self.seed, start_seconds=self.start_seconds
+        )
 
     # ---- where everything is ----------------------------------------------------------------------------------------
 
@@ -222,6 +235,8 @@ class World:
         for node, first in zip(nodes, self._free.firsts, strict=True):
             node.first = first
         self.slot_node = self._free.node_of
+        for number, node in enumerate(nodes):
+            self._free.set_open(number, node.is_open)
         self.seat_at = np.full(len(self.slot_node), -1, np.int64)
         devices = [(node, _make_uid(f"{node.name}/{gpu}")) for node in nodes for gpu in range(node.gpus)]
         self.uuids = [f"GPU-{device}" for node, device in devices for _ in range(PARTS[node.mode])]  # of each slot
@@ -342,7 +357,7 @@ class World:
     def _note_fault(self, fault: Fault, nodes: Sequence[str], *, is_well: bool) -> None:
         for name in nodes if fault is Fault.node_lost else ():
             self.nodes[name].ready = is_well
-            self._free.set_open(self._nodes.index(self.nodes[name]), is_well)
+            self._reopen(self.nodes[name])
         self.pods_version += 1
         self._note(f"{fault} {'over' if is_well else 'begins'}", ",".join(nodes))
 
@@ -354,6 +369,68 @@ class World:
 
     def _struck(self, fault: Fault) -> Bools:
         return np.array([self.strikes(fault, node.name) for node in self._nodes], np.bool_)
+
+    # ---- nodes that come and go -------------------------------------------------------------------------------------
+
+    def bring(self, name: str) -> None:
+        """A machine becomes this node."""
+        node = self.nodes[name]
+        node.there, node.is_cordoned = True, False
+        self._reopen(node)
+        self._note("joined", name)
+        self._serve_queue()
+
+    def take(self, name: str) -> None:
+        """Its machine is gone; whoever was there waits."""
+        node = self.nodes[name]
+        node.there = False
+        self._reopen(node)
+        for workload in [one for one in self.workloads if any(pod.node == name for pod in one.pods)]:
+            self._note("lost its node", workload.uid)
+            self._begin_anew(workload)
+        self._note("left", name)
+
+    def cordon(self, name: str, is_cordoned: bool) -> None:
+        node = self.nodes[name]
+        if node.is_cordoned != is_cordoned:
+            node.is_cordoned = is_cordoned
+            self._reopen(node)
+            self._serve_queue()
+
+    def _reopen(self, node: SimNode) -> None:
+        self._free.set_open(self._nodes.index(node), node.is_open)
+        self.pods_version += 1
+
+    def evict(self, workload: SimWorkload, name: str) -> None:
+        """One of its pods is sent away: it starts where there is room, and where there is none all of it waits."""
+        number = next((place for place, pod in enumerate(workload.pods) if pod.name == name and pod.node), None)
+        if number is None:
+            return
+        pods, part = list(workload.pods), workload.part
+        is_running = workload.state is SimState.running
+        found = self._free.take(workload.mode, part.model, part.gpus) if is_running else None
+        if found is None:
+            self._begin_anew(workload)
+            return
+        self._free.give_back(pods[number].slots)
+        workload.life += 1
+        uid = _make_uid(f"{workload.uid}/{workload.life}/{number}")
+        taken = [pod.slots if place != number else found for place, pod in enumerate(pods)]
+        self.seat_at[list(pods[number].slots)] = -1
+        self._note("moved", workload.uid)
+        self._move_in(workload, taken, self.now + self.start_seconds)
+        there = zip(pods, workload.pods, strict=True)
+        workload.pods = tuple(
+            msgspec.structs.replace(after, uid=uid, created_at=self.now) if after.name == name else before
+            for before, after in there
+        )
+        self.pods_version += 1
+        self._serve_queue()
+
+    def _begin_anew(self, workload: SimWorkload) -> None:
+        if workload.state in (SimState.starting, SimState.running):
+            self._leave(workload, SimState.absent)
+            self._wait(workload)
 
     # ---- lives ------------------------------------------------------------------------------------------------------
 
@@ -376,8 +453,7 @@ class World:
     def _restart(self, workload: SimWorkload) -> None:
         if workload.state is SimState.running:
             self._note("restarted", workload.uid, "person")
-            self._leave(workload, SimState.absent)
-            self._wait(workload)
+            self._begin_anew(workload)
 
     def _wait(self, workload: SimWorkload) -> None:
         workload.life += 1
