@@ -105,6 +105,7 @@ KARPENTER_DO_NOT_DISRUPT: Final = "karpenter.sh/do-not-disrupt"
 SERVICE_ACCOUNT_DIR: Final = "/var/run/secrets/kubernetes.io/serviceaccount"  # of a pod: token, ca.crt, namespace
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+UNBOUND_VOLUMES: Final = "unbound immediate PersistentVolumeClaims"  # the scheduler, of a pod that waits for one
 OS_LABEL: Final = "kubernetes.io/os"
 ARCH_LABEL: Final = "kubernetes.io/arch"
 DCGM_EXPORTER: Final = "dcgm-exporter"  # its app.kubernetes.io/name
@@ -133,6 +134,7 @@ KNATIVE_MIN_SCALE: Final = "autoscaling.knative.dev/min-scale"
 KEDA_PAUSED: Final = "autoscaling.keda.sh/paused"
 KEDA_PAUSED_REPLICAS: Final = "autoscaling.keda.sh/paused-replicas"
 KUEUE_QUEUE: Final = "kueue.x-k8s.io/queue-name"
+KUEUE_GATES: Final = "kueue.x-k8s.io/"  # how its scheduling gates begin
 KUEUE_JOB_UID: Final = "kueue.x-k8s.io/job-uid"
 TRAINJOB_MANAGER: Final = "trainer.kubeflow.org/trainjob-controller"
 
@@ -174,6 +176,8 @@ GKE_ACCELERATOR: Final = "cloud.google.com/gke-accelerator"
 GKE_SPOT: Final = ("cloud.google.com/gke-spot", "cloud.google.com/gke-preemptible")
 GKE_PROVISIONING: Final = "cloud.google.com/gke-provisioning"
 OWN_CAPACITY: Final = f"{GROUP}/capacity-type"  # where no cloud says it
+KARPENTER_NODEPOOL: Final = "karpenter.sh/nodepool"
+CA_SCALE_DOWN_DISABLED: Final = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 KARPENTER_CAPACITY: Final = "karpenter.sh/capacity-type"
 KARPENTER_GPU_COUNT: Final = ("karpenter.k8s.aws/instance-gpu-count", "karpenter.azure.com/sku-gpu-count")
 EKS_CAPACITY: Final = "eks.amazonaws.com/capacityType"
@@ -309,6 +313,8 @@ OWN_GPU_TYPE: Final = f"{GROUP}/gpu-type"
 SCALING_GROUP: Final = f"{GROUP}/scaling-group"
 # ... and what people write on a pod (and SPOT_OK).
 EVICTABLE: Final = f"{GROUP}/evictable"  # "true": it may go although nobody makes it again
+HEADROOM: Final = f"{GROUP}/headroom"  # label of our own placeholders: the pool that they keep room in
+HEADROOM_CLASS: Final = "gpu-autoscaler-headroom"  # their PriorityClass
 EVICTION_PRIORITY: Final = f"{GROUP}/eviction-priority"  # low, medium, high
 
 REPARTITION: Final = f"{GROUP}/repartition"  # on a node: the change that runs there (JSON); on its config: a finalizer

@@ -118,7 +118,8 @@ class SpotRecord(msgspec.Struct, frozen=True, rename="camel"):
 class ScaledNode(msgspec.Struct, frozen=True, kw_only=True):
     """`pool`: of the policy, by name; "": none claims it. `has`: allocatable, by resource. `use`: mean of all its GPUs
     over five minutes, 0 to 1. `kept`: why it must not be released. `is_broken`: there is a record, and it cannot be
-    read. `driver_pool`: the Karpenter NodePool that it is of."""
+    read. `is_emptied`: consolidation has emptied and cordoned it, for whoever takes it. `driver_pool`: the Karpenter
+    NodePool that it is of."""
 
     name: str
     uid: str
@@ -143,6 +144,7 @@ class ScaledNode(msgspec.Struct, frozen=True, kw_only=True):
     drain: DrainRecord | None = None
     spot: SpotRecord | None = None
     is_broken: bool = False
+    is_emptied: bool = False
     warned_at: Instant | None = None  # spot-interruption-warning, as its watch wrote it
     ends_at: Instant | None = None  # spot-termination-time
     rests_until: Instant | None = None  # after a drain that was undone

@@ -73,12 +73,12 @@ class Watching(Generic[K]):
 
     def __init__(
         self, api: kube.Api, resource: kube.Resource, item: type[Any], keep: Callable[[Any], K | None], *,
-        metadata_only: bool = False, only: tuple[str, str] | None = None,
+        metadata_only: bool = False, only: tuple[str, str] | None = None, field_selector: str | None = None,
     ) -> None:
         """`keep`: None for what need not be remembered. `only`: namespace and name of the one that is followed."""
         self.follower: follow.Follower[Any, K] = follow.Follower(
             api, resource, item=item, keep=keep, metadata_only=metadata_only, namespace=only[0] if only else None,
-            field_selector=f"metadata.name={only[1]}" if only else None,
+            field_selector=f"metadata.name={only[1]}" if only else field_selector,
         )
         self._resource = resource
         self._made: tuple[int, Input[tuple[K, ...]]] | None = None  # of which generation, and what it was

@@ -88,6 +88,9 @@ SHARING_POLICIES = Resource(
 RESOURCE_SLICES = Resource("resource.k8s.io", "v1", "resourceslices", "ResourceSlice", False)
 DEVICE_CLASSES = Resource("resource.k8s.io", "v1", "deviceclasses", "DeviceClass", False)
 CLAIM_TEMPLATES = Resource("resource.k8s.io", "v1", "resourceclaimtemplates", "ResourceClaimTemplate", True)
+SCALING_POLICIES = Resource(
+    names.GROUP, names.POLICY_VERSION, names.SCALING_POLICY_PLURAL, names.SCALING_POLICY_KIND, False
+)
 NODE_CONFIGS = Resource(names.GROUP, names.POLICY_VERSION, names.NODE_CONFIG_PLURAL, names.NODE_CONFIG_KIND, False)
 
 

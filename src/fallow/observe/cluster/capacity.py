@@ -17,7 +17,6 @@ from fallow.model import cluster, kinds, quantities
 from fallow.model.capacity import Machine, Needs
 from fallow.observe.cluster import objects, pods
 
-_EVICTABLE: Final = f"{names.GROUP}/evictable"
 _SELF_EVIDENT: Final = {names.GPU_PRODUCT, names.GPU_PRESENT, names.OS_LABEL, names.ARCH_LABEL}
 
 
@@ -29,7 +28,7 @@ class _CountedResources(pods.PodResources, gc=False):
         return {**(self.limits or {}), **(self.requests or {})}
 
 
-class _CountedContainer(pods.PodContainer, gc=False):
+class CountedContainer(pods.PodContainer, gc=False):
     resources: _CountedResources | None = None
 
 
@@ -38,9 +37,9 @@ class _PodVolume(msgspec.Struct, rename="camel", gc=False):
     host_path: Any = None
 
 
-class _CountedSpec(pods.PodSpec, kw_only=True, gc=False):
-    containers: Sequence[_CountedContainer]
-    init_containers: Sequence[_CountedContainer] | None = None
+class CountedSpec(pods.PodSpec, kw_only=True, gc=False):
+    containers: Sequence[CountedContainer]
+    init_containers: Sequence[CountedContainer] | None = None
     overhead: dict[str, str] | None = None
     topology_spread_constraints: list[Any] | None = None
     volumes: list[_PodVolume] | None = None
@@ -50,7 +49,7 @@ class _CountedSpec(pods.PodSpec, kw_only=True, gc=False):
 
 
 class CountedPodItem(pods.PodItem, kw_only=True, gc=False):
-    spec: _CountedSpec
+    spec: CountedSpec
 
 
 class _Taint(msgspec.Struct):
@@ -97,9 +96,7 @@ def _whole(text: str | None) -> int:
     return int(quantities.parse(text or "0"))
 
 
-_READERS: Final[Mapping[str, Callable[[str], int]]] = {
-    "cpu": quantities.parse_milli, "memory": quantities.parse_mebi, names.GPU: _whole, names.GPU_SHARED: _whole,
-}
+READERS: Final[Mapping[str, Callable[[str], int]]] = {"cpu": quantities.parse_milli, "memory": quantities.parse_mebi}
 
 
 def _why_closed(item: CountedNodeItem) -> str:
@@ -126,19 +123,20 @@ def keeper(reader: pods.PodReader) -> Callable[[CountedPodItem], cluster.Pod]:
 def see_needs(item: CountedPodItem) -> Needs:
     spec = item.spec
     try:
-        asked, unknown = _add_up(spec), _why_unknown(spec)
+        asked, unknown = add_up(spec), _why_unknown(spec)
     except ValueError as problem:
         asked, unknown = Counter(), f"what it asks for cannot be read: {problem}"
     product = (spec.node_selector or {}).get(names.GPU_PRODUCT)
     return Needs(
         cpu=asked["cpu"], memory=asked["memory"], gpus=asked[names.GPU], shared=asked[names.GPU_SHARED],
         products=(product,) if product else (), unknown=unknown, unclear=_why_unclear(spec),
-        fixed=_why_fixed(item.metadata, spec),
+        fixed=why_fixed(item.metadata, spec),
     )
 
 
-def _add_up(spec: _CountedSpec) -> Counter[str]:
-    """As the scheduler counts: containers and sidecars together, or the init container that asks for more meanwhile."""
+def add_up(spec: CountedSpec) -> Counter[str]:
+    """By resource, as the scheduler counts: containers and sidecars together, or the init container that asks for more
+    meanwhile. CPU in milli-cores, memory in MiB. Raises ValueError."""
     beside, most = Counter[str](), Counter[str]()
     for container in spec.init_containers or ():
         if container.restart_policy == "Always":
@@ -150,15 +148,15 @@ def _add_up(spec: _CountedSpec) -> Counter[str]:
     return (lasting | most) + _read(spec.overhead or {})
 
 
-def _amounts(container: _CountedContainer) -> Counter[str]:
+def _amounts(container: CountedContainer) -> Counter[str]:
     return _read(container.resources.asked() if container.resources else {})
 
 
 def _read(asked: Mapping[str, str]) -> Counter[str]:
-    return Counter({name: _READERS[name](text) for name, text in asked.items() if name in _READERS})
+    return Counter({name: READERS.get(name, _whole)(text) for name, text in asked.items()})
 
 
-def _why_unknown(spec: _CountedSpec) -> str:
+def _why_unknown(spec: CountedSpec) -> str:
     if spec.resource_claims:
         return "asks for devices by claims"
     asking = [one.resources.asked() for one in [*spec.containers, *(spec.init_containers or ())] if one.resources]
@@ -167,7 +165,7 @@ def _why_unknown(spec: _CountedSpec) -> str:
     return ""
 
 
-def _why_unclear(spec: _CountedSpec) -> str:
+def _why_unclear(spec: CountedSpec) -> str:
     if set(spec.node_selector or {}) - _SELF_EVIDENT:
         return "selects nodes by other labels than the GPU's product"
     affinity = spec.read_affinity()
@@ -178,15 +176,18 @@ def _why_unclear(spec: _CountedSpec) -> str:
     return ""
 
 
-def _why_fixed(meta: pods.PodMeta, spec: _CountedSpec) -> str:
+def why_fixed(meta: pods.PodMeta, spec: CountedSpec, *, frees_alone: bool = False) -> str:
+    """Why it must not be moved; "": it may be. `frees_alone`: one that nobody makes again may be, where its people say
+    so."""
     marks = {**(meta.labels or {}), **(meta.annotations or {})}
     controller = next((reference.kind for reference in meta.owner_references or () if reference.controller), None)
     kind_of_work = marks.get(names.WORKLOAD_TYPE, marks.get(names.WORKLOAD_TYPE_ALIAS))
-    if controller is None or names.MIRROR_POD in marks:
+    is_evictable = marks.get(names.EVICTABLE) == "true"
+    if names.MIRROR_POD in marks or (controller is None and not (frees_alone and is_evictable)):
         return "has no controller that would make it again"
     if controller == "DaemonSet":
         return "belongs to its node"
-    if (kind_of_work == "training" or controller in kinds.LASTING) and marks.get(_EVICTABLE) != "true":
+    if (kind_of_work == "training" or controller in kinds.LASTING) and not is_evictable:
         return "does work that an eviction would lose"
     if marks.get(names.KARPENTER_DO_NOT_DISRUPT) == "true" or marks.get(names.SAFE_TO_EVICT) == "false":
         return "asked not to be disrupted"

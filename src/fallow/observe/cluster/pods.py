@@ -95,10 +95,10 @@ class _GpuContainerStatus(msgspec.Struct, gc=False):
     state: _State | None = None
 
 
-class _PodStatus(msgspec.Struct, rename="camel", gc=False):
+class PodStatus(msgspec.Struct, rename="camel", gc=False):
     phase: str = ""
     pod_ip: str = msgspec.field(default="", name="podIP")
-    conditions: list[objects.ObjectCondition] | None = None
+    conditions: Sequence[objects.ObjectCondition] | None = None
     container_statuses: list[_GpuContainerStatus] | None = None
     init_container_statuses: list[_GpuContainerStatus] | None = None
     resource_claim_statuses: list[_PodClaim] | None = None
@@ -107,7 +107,7 @@ class _PodStatus(msgspec.Struct, rename="camel", gc=False):
 class PodItem(msgspec.Struct, gc=False):
     metadata: PodMeta
     spec: PodSpec
-    status: _PodStatus = msgspec.field(default_factory=_PodStatus)
+    status: PodStatus = msgspec.field(default_factory=PodStatus)
 
 
 class _Asked(msgspec.Struct, gc=False):
@@ -167,7 +167,7 @@ class PodReader:
             ready_since=_instant(ready.last_transition_time) if ready else None, ip=status.pod_ip,
             static=names.MIRROR_POD in (meta.annotations or {}) and _may_be_static(owner),
             node_selector=self._pool.share(spec.node_selector) if waits else {},
-            affinity=_required_terms(spec.affinity) if waits else None,
+            affinity=required_terms(spec.affinity) if waits else None,
             unschedulable_since=_read_unschedulable(status.conditions) if waits else None, needs=needs,
             priority_class=sys.intern(spec.priority_class_name) if waits else "",
             bound_at=None if waits else _read_bound(status.conditions), part=self._pool.share(asked.part),
@@ -213,7 +213,7 @@ class PodReader:
             return None
         return cluster.Waiting(
             resources={name: each * count for name, each in asked.resources.items()}, each=asked.resources,
-            node_selector=read.node_selector or {}, affinity=_required_terms(read.affinity), since=since,
+            node_selector=read.node_selector or {}, affinity=required_terms(read.affinity), since=since,
         )
 
     def _add(self, asked: _Asked, container: str, name: str, text: str) -> None:
@@ -232,7 +232,7 @@ def _cut(item: PodItem) -> PodItem:
     meta, status = item.metadata, item.status
     return PodItem(
         PodMeta(uid=meta.uid, name=meta.name, creation_timestamp=meta.creation_timestamp, namespace=meta.namespace),
-        PodSpec(containers=(), node_name=item.spec.node_name), _PodStatus(phase=status.phase, pod_ip=status.pod_ip),
+        PodSpec(containers=(), node_name=item.spec.node_name), PodStatus(phase=status.phase, pod_ip=status.pod_ip),
     )
 
 
@@ -261,7 +261,7 @@ def _read_count(text: str) -> int | None:
     return int(digits) * factor if digits.isdecimal() and len(digits) < 6 else None
 
 
-def _name_claims(spec: PodSpec, status: _PodStatus) -> tuple[str, ...]:
+def _name_claims(spec: PodSpec, status: PodStatus) -> tuple[str, ...]:
     if not spec.resource_claims:
         return ()
     made = {claim.name: claim.resource_claim_name for claim in status.resource_claim_statuses or ()}
@@ -269,7 +269,7 @@ def _name_claims(spec: PodSpec, status: _PodStatus) -> tuple[str, ...]:
     return tuple(name for name in found if name is not None)  # None in the status: no claim was needed after all
 
 
-def _read_start(status: _PodStatus, containers: set[str]) -> Instant | None:
+def _read_start(status: PodStatus, containers: set[str]) -> Instant | None:
     """When the last of its GPU containers started; None while any of them is not running."""
     latest, waiting = None, len(containers)
     for one in _statuses(status):
@@ -282,7 +282,7 @@ def _read_start(status: _PodStatus, containers: set[str]) -> Instant | None:
     return _instant(latest) if waiting == 0 else None
 
 
-def _statuses(status: _PodStatus) -> list[_GpuContainerStatus]:
+def _statuses(status: PodStatus) -> list[_GpuContainerStatus]:
     if not status.init_container_statuses:
         return status.container_statuses or []
     return (status.container_statuses or []) + status.init_container_statuses
@@ -292,12 +292,12 @@ def _instant(moment: datetime | None) -> Instant | None:
     return None if moment is None else moment.timestamp()
 
 
-def _read_bound(conditions: list[objects.ObjectCondition] | None) -> Instant | None:
+def _read_bound(conditions: Sequence[objects.ObjectCondition] | None) -> Instant | None:
     found = _find(conditions, "PodScheduled")
     return _instant(found.last_transition_time) if found is not None and found.status == "True" else None
 
 
-def read_end(status: _PodStatus) -> Instant | None:
+def read_end(status: PodStatus) -> Instant | None:
     """When the last of its containers ended; None while one runs, or was never seen to end."""
     ends = [one.state.terminated if one.state else None for one in status.container_statuses or ()]
     if not ends or any(end is None or end.finished_at is None for end in ends):
@@ -306,19 +306,19 @@ def read_end(status: _PodStatus) -> Instant | None:
     return max(end.finished_at.timestamp() for end in (*ends, *beside) if end and end.finished_at)
 
 
-def _read_unschedulable(conditions: list[objects.ObjectCondition] | None) -> Instant | None:
+def _read_unschedulable(conditions: Sequence[objects.ObjectCondition] | None) -> Instant | None:
     found = _find(conditions, "PodScheduled")
     if found is None or found.status != "False" or found.reason != "Unschedulable":
         return None
     return _instant(found.last_transition_time)
 
 
-def _required_terms(raw: msgspec.Raw) -> Any:
+def required_terms(raw: msgspec.Raw) -> Any:
     affinity = (msgspec.json.decode(raw) or {}).get("nodeAffinity") or {}
     return (affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}).get("nodeSelectorTerms")
 
 
-def _find(conditions: list[objects.ObjectCondition] | None, type_: str) -> objects.ObjectCondition | None:
+def _find(conditions: Sequence[objects.ObjectCondition] | None, type_: str) -> objects.ObjectCondition | None:
     for condition in conditions or ():
         if condition.type == type_:
             return condition

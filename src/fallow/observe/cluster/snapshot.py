@@ -18,6 +18,7 @@ from fallow.model.policies import idle
 from fallow.model.seen import ABSENT, Input, Known, Unseen, several, sure
 from fallow.model.units import Instant, Seconds
 from fallow.observe.cluster import departures, mirror, second_look
+from fallow.observe.usage import device_use
 from fallow.observe.usage import rows as usage_rows
 from fallow.observe.usage import source as sources
 
@@ -137,6 +138,12 @@ class Eyes:
     async def read_hour(self, hour: Instant, now: Instant) -> tuple[usage.HourReading, ...]:
         """What was measured of a full hour of the clock, for the books. Raises what the source's other side does."""
         return await self._source.read_hour(self._held, hour, now)
+
+    async def read_use(self, now: Instant) -> device_use.DeviceUse:
+        """How busy every GPU was in the last minutes, by node and board. Raises what the source's other side does."""
+        held = self._hold(self._mirror.contents.version_of_hosts)
+        self._check_clock("the clock of Prometheus", self._source.clock)
+        return await self._source.read_use(held, now)
 
     async def draw(
         self, pods: Sequence[cluster.Pod], gpus: Collection[str], span: usage.DrawnSpan, now: Instant

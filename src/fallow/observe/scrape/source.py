@@ -26,7 +26,7 @@ from fallow.model.seen import ABSENT, Input
 from fallow.model.units import DAY, HOUR, MINUTE, Instant, Seconds, clock_time, humane, rfc3339
 from fallow.model.usage import Signal
 from fallow.observe.scrape import kept, samples, targets
-from fallow.observe.usage import columns, floors, hours, labels, past, readings, rows, trust
+from fallow.observe.usage import columns, device_use, floors, hours, labels, past, readings, rows, trust
 
 log = logging.getLogger(__name__)
 
@@ -183,6 +183,12 @@ class ScrapeSource:
     async def read_hour(self, held: rows.Holders, hour: Instant, now: Instant) -> tuple[usage.HourReading, ...]:
         found, facts = self._samples.hour(hour), self._samples.facts
         return hours.fold(found, facts, held, self._witness, has_believed=True)
+
+    async def read_use(self, held: rows.Holders, now: Instant) -> device_use.DeviceUse:
+        found = self._samples.readings((device_use.WINDOW,), now)
+        return device_use.fold(
+            found, self._samples.facts, held, lambda job: self._interval, witnesses=self._witness, has_believed=True
+        )
 
     async def draw(
         self, held: rows.Holders, pods: Sequence[cluster.Pod], gpus: Collection[str], span: usage.DrawnSpan,

@@ -25,6 +25,7 @@ from fallow.model.usage import Signal
 from fallow.observe.usage import (
     asking,
     columns,
+    device_use,
     floors,
     hours,
     inquiry,
@@ -358,6 +359,18 @@ class PrometheusSource:
             raise errors.BadAnswer(str(nothing)) from nothing
         self._jobs.catch_up(self._books.facts)
         return hours.fold(answers.readings, self._books.facts, held, has_believed=self._has_believed)
+
+    async def read_use(self, held: rows.Holders, now: Instant) -> device_use.DeviceUse:
+        try:
+            answers = await self._asker.ask(device_use.ask(self._prometheus, self._books), now)
+        except asking.NoEvidence as nothing:
+            raise errors.BadAnswer(str(nothing)) from nothing
+        self._jobs.catch_up(self._books.facts)
+        paced = self._paces.by_job
+        return device_use.fold(
+            answers.readings, self._books.facts, held, lambda job: self._expected_interval or paced.get(job),
+            has_believed=self._has_believed,
+        )
 
     async def draw(
         self, held: rows.Holders, pods: Sequence[cluster.Pod], gpus: Collection[str], span: usage.DrawnSpan,

@@ -12,6 +12,7 @@ from fallow.model import cluster, usage
 from fallow.model.seen import Input
 from fallow.model.units import Instant, Seconds
 from fallow.observe.usage import rows
+from fallow.observe.usage.device_use import DeviceUse
 
 
 class Source(Protocol):
@@ -41,6 +42,10 @@ class Source(Protocol):
 
     async def read_hour(self, held: rows.Holders, hour: Instant, now: Instant) -> tuple[usage.HourReading, ...]:
         """What was measured of the full hour of the clock that began then. Raises what the other side does."""
+        ...
+
+    async def read_use(self, held: rows.Holders, now: Instant) -> DeviceUse:
+        """How busy every board was in the last minutes, by node. Raises what the other side does."""
         ...
 
     async def draw(

@@ -1,0 +1,228 @@
+"""How many new nodes of which pools: pods that need one are packed on empty nodes, opened one at a time.
+
+In: pods in the order of service, templates, what is open for whom. Out: the nodes to open with who goes where, and who
+is left over because a limit binds.
+The first pod that is left says in which tier a node is opened; of its pools the best by priority and price of what is
+placed. It is then filled by whoever comes next and fits. Where one pool serves few pods, other orders are tried too,
+for the least count is what is paid.
+Invariant: limits cut from the end; a pod that fits no empty node opens none.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from fallow.decide.scaling import demand, fit, tiers
+from fallow.decide.scaling.demand import PodRun
+from fallow.decide.scaling.fit import Bools, Constraint, Ints
+from fallow.decide.scaling.templates import NodeTemplate
+from fallow.decide.scaling.tiers import Purse, ScalingTerms, TierCounts
+from fallow.model.cost import CapacityType
+from fallow.model.policies.scaling import ScalingPolicy
+from fallow.model.scaling import ScaledPod
+
+MOST_REORDERED: Final = 200  # pods
+
+
+class Opening(msgspec.Struct, frozen=True, kw_only=True):
+    """What may be opened. `rooms`: how many nodes of each pool there may be at most. `shut`: pools that are out of
+    stock. `tiers`: as they are tried. `avoid`: pools that are only taken where nothing else is."""
+
+    policy: ScalingPolicy
+    templates: Mapping[str, NodeTemplate]
+    rooms: Mapping[str, int]
+    purse: Purse
+    terms: ScalingTerms
+    shut: frozenset[str] = frozenset()
+    tiers: tuple[CapacityType, ...]
+    avoid: frozenset[str] = frozenset()
+    is_share_ruled: bool = True
+
+
+class OpenedNode(msgspec.Struct):
+    template: NodeTemplate
+    pods: list[ScaledPod]
+
+
+class Packed(msgspec.Struct):
+    opened: list[OpenedNode]
+    left: list[ScaledPod]  # nothing is open for them, or a limit binds
+
+
+class _Table:
+    """Runs of pods as columns: what each asks for, and which templates would host it."""
+
+    def __init__(self, runs: Sequence[PodRun], templates: Mapping[str, NodeTemplate]) -> None:
+        resources = sorted({resource for run in runs for resource, count in run.asks.items() if count > 0})
+        self.runs = runs
+        self.resources = resources
+        self.asks: Ints = np.array(
+            [[*(max(0, run.asks.get(each, 0)) for each in resources), 1] for run in runs], np.int64
+        ).reshape(len(runs), len(resources) + 1)
+        self.left: Ints = np.array([len(run.pods) for run in runs], np.int64)
+        self.has = {name: self._list_amounts(template) for name, template in templates.items()}
+        self.hosts = {name: self._find_hosted(name, template) for name, template in templates.items()}
+        self.milli = {
+            name: [fit.measure(run.asks, template.replicas) for run in runs] for name, template in templates.items()
+        }
+
+    def _list_amounts(self, template: NodeTemplate) -> Ints:
+        has = template.has or {}
+        return np.array([*(fit.clip(has.get(each, 0)) for each in self.resources),
+                         has.get(fit.PODS, fit.BOUNDLESS)], np.int64)
+
+    def _find_hosted(self, name: str, template: NodeTemplate) -> Bools:
+        if template.has is None:
+            return np.zeros(len(self.runs), np.bool_)
+        said: dict[Constraint, bool] = {}
+        for run in self.runs:
+            if run.wanted not in said:
+                said[run.wanted] = fit.accepts(run.wanted, template.labels, template.taints)
+        accepted = np.array([said[run.wanted] for run in self.runs], np.bool_)
+        accepted &= (self.asks <= self.has[name]).all(axis=1)
+        return accepted
+
+    def fill(self, name: str, first: int, may: Bools) -> list[tuple[int, int]]:
+        """Who goes on a new node beside the first run: run and how many."""
+        free = self.has[name].copy()
+        open_to = may & self.hosts[name] & (self.left > 0)
+        placed: list[tuple[int, int]] = []
+        at = first
+        while True:
+            asks = self.asks[at]
+            some = asks > 0
+            many = min(int(self.left[at]), int((free[some] // asks[some]).min()))
+            free -= many * asks
+            placed.append((at, many))
+            open_to[at] = False
+            fits = open_to & (self.asks <= free).all(axis=1)
+            at = int(fits.argmax())
+            if not fits[at]:
+                return placed
+
+
+def pack(pods: Sequence[ScaledPod], opening: Opening, counts: TierCounts) -> Packed:
+    """`counts` grows as nodes are opened."""
+    first = _pack_runs(demand.run_up(pods), opening, counts.copy())
+    chosen = first
+    pools = {each.template.pool.name for each in first.opened}
+    is_limited = any(opening.purse.is_limited(pod.id.uid) for pod in pods)
+    if not first.left and not is_limited and 1 < len(pods) <= MOST_REORDERED and len(pools) == 1:
+        chosen = _try_orders(pods, first, opening, counts)
+    for opened in chosen.opened:
+        counts.add(opened.template.pool.name, opened.template.pool.tier)
+    return chosen
+
+
+def _pack_runs(runs: Sequence[PodRun], opening: Opening, counts: TierCounts) -> Packed:
+    table, packed, given = _Table(runs, opening.templates), Packed([], []), [0] * len(runs)
+    allowed = _Allowed(runs, opening)
+    for at, run in enumerate(runs):
+        while table.left[at] > 0:
+            best = _choose(at, run, table, opening, counts, allowed)
+            if best is None:
+                packed.left += run.pods[given[at]:]
+                table.left[at] = 0
+                break
+            template, placed = best
+            pods: list[ScaledPod] = []
+            for other, many in placed:
+                pods += runs[other].pods[given[other]:given[other] + many]
+                given[other] += many
+                table.left[other] -= many
+            counts.add(template.pool.name, template.pool.tier)
+            if template.pool.tier is CapacityType.spot:
+                opening.purse.open_spot((pod.id.uid for pod in pods), f"+{len(packed.opened)}")
+            packed.opened.append(OpenedNode(template, pods))
+    return packed
+
+
+class _Allowed:
+    """Who may go on a node of which tier, apart from how many spot nodes there may be."""
+
+    def __init__(self, runs: Sequence[PodRun], opening: Opening) -> None:
+        self._runs, self._opening = runs, opening
+        every = {tier: np.ones(len(runs), np.bool_) for tier in CapacityType}
+        every[CapacityType.spot] = np.array([all(map(tiers.may_use_spot, run.pods)) for run in runs], np.bool_)
+        self._by_tier = every
+        self._limited = [at for at, run in enumerate(runs)
+                         if any(opening.purse.is_limited(pod.id.uid) for pod in run.pods)]
+
+    def of(self, tier: CapacityType) -> Bools:
+        may = self._by_tier[tier]
+        if not self._limited:
+            return may
+        may = may.copy()
+        for at in self._limited:
+            may[at] &= all(tier in self._opening.purse.order(pod.id.uid, (tier,)) for pod in self._runs[at].pods)
+        return may
+
+
+def _choose(
+    at: int, run: PodRun, table: _Table, opening: Opening, counts: TierCounts, allowed: _Allowed
+) -> tuple[NodeTemplate, list[tuple[int, int]]] | None:
+    if counts.total >= opening.policy.most:
+        return None
+    open_tiers = tiers.find_open(opening.policy, run.pods[0], counts, opening.purse, opening.tiers)
+    for avoided in (False, True):
+        for tier in open_tiers:
+            found = [
+                (template, table.fill(name, at, allowed.of(tier)))
+                for name, template in opening.templates.items()
+                if template.pool.tier is tier and table.hosts[name][at] and name not in opening.shut
+                and (name in opening.avoid) is avoided
+                and counts.by_pool.get(name, 0) < opening.rooms.get(name, 0)
+            ]
+            if found:
+                return min(found, key=lambda each: tiers.rank(
+                    each[0], sum(many * table.milli[each[0].pool.name][other] for other, many in each[1]),
+                    run.pods[0].work, opening.terms,
+                ))
+    return None
+
+
+# ---- fewer, by another order -----------------------------------------------------------------------------------------
+
+
+def _try_orders(pods: Sequence[ScaledPod], first: Packed, opening: Opening, counts: TierCounts) -> Packed:
+    """All that wait are served by one pool: whichever order needs the fewest nodes."""
+    template = first.opened[0].template
+    least = _find_bound(pods, template)
+    best = first
+    for key in _list_keys(template):
+        if len(best.opened) <= least:
+            break
+        runs = demand.run_up(sorted(pods, key=lambda pod: (key(pod), pod.id)))
+        tried = _pack_runs(runs, opening, counts.copy())
+        if not tried.left and len(tried.opened) < len(best.opened):
+            best = tried
+    return best
+
+
+def _find_bound(pods: Sequence[ScaledPod], template: NodeTemplate) -> int:
+    """No packing needs fewer."""
+    has = template.has or {}
+    asked: dict[str, int] = {}
+    for pod in pods:
+        for resource, amount in pod.asks.items():
+            asked[resource] = asked.get(resource, 0) + amount
+    return max(1, *(-(-amount // has[resource]) for resource, amount in asked.items() if amount and has.get(resource)))
+
+
+def _list_keys(template: NodeTemplate) -> list[Callable[[ScaledPod], float]]:
+    has = {resource: amount for resource, amount in (template.has or {}).items() if amount > 0}
+
+    def part(pod: ScaledPod, resource: str) -> float:
+        return pod.asks.get(resource, 0) / has[resource]
+
+    def make(resource: str) -> Callable[[ScaledPod], float]:
+        return lambda pod: -part(pod, resource)
+
+    whole: list[Callable[[ScaledPod], float]] = [
+        lambda pod: -max(part(pod, resource) for resource in has),
+        lambda pod: -sum(part(pod, resource) for resource in has),
+        lambda pod: -sum(part(pod, resource) ** 2 for resource in has),
+    ]
+    return whole + [make(resource) for resource in sorted(has)]

@@ -1,0 +1,439 @@
+"""The whole of one cycle: what every pod that waits means, what every node is, what each policy does, in one plan.
+
+In: a ScalingSight, the memory of the cycle before, now; a KeptSight that makes it quick. Out: a ScalingPlan. Order: who
+drives and what is blocked; what came of what was asked for; who fits where; brakes; growth; release.
+Invariant: the same sight gives the same plan. What is not seen removes nothing; pods that need a node are still served
+where use is not known.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+import numpy as np
+
+from fallow.decide.scaling import arrivals, brakes, demand, drivers, fit, grow, remembered, shrink, templates, tiers
+from fallow.decide.scaling.arrivals import Arrivals
+from fallow.decide.scaling.brakes import Measured
+from fallow.decide.scaling.demand import DemandFound, FitPlace
+from fallow.decide.scaling.drivers import PolicyGround
+from fallow.decide.scaling.fit import Bools, FreeRoom
+from fallow.decide.scaling.kept import KeptSight
+from fallow.decide.scaling.pack import Opening
+from fallow.decide.scaling.shrink import Stay
+from fallow.decide.scaling.templates import NodeTemplate, ShapeBook
+from fallow.decide.scaling.tiers import Purse, ScalingTerms, TierCounts
+from fallow.model import seen, units
+from fallow.model.cost import CapacityType
+from fallow.model.policies.scaling import ScalingPolicy
+from fallow.model.scaling import (
+    Blocked,
+    Brake,
+    DrainKind,
+    Fit,
+    Grow,
+    GrowReason,
+    NodeStay,
+    NodeVerdict,
+    PolicyPlan,
+    Release,
+    ScaledNode,
+    ScaledPod,
+    ScalingMemory,
+    ScalingPlan,
+    ScalingSight,
+)
+from fallow.model.seen import Absent, Known, Unseen
+from fallow.model.units import Instant
+
+_USUAL = ScalingTerms()
+_HALTS_ALL = (Brake.TooManyUnready, Brake.ProviderFailing)
+
+
+class _Board(msgspec.Struct, kw_only=True):
+    """What all policies of one cycle share."""
+
+    sight: ScalingSight
+    memory: ScalingMemory
+    now: Instant
+    terms: ScalingTerms
+    kept: KeptSight
+    nodes: tuple[ScaledNode, ...]
+    usable: Bools
+    grounds: tuple[PolicyGround, ...]
+    arrived: Mapping[str, Arrivals]
+    templates: Mapping[str, Mapping[str, NodeTemplate]]
+    found: DemandFound
+    leaving: Mapping[str, list[ScaledPod]]  # by policy: pods of nodes that their cloud takes back, without a place
+
+
+def plan(
+    sight: ScalingSight, memory: ScalingMemory, now: Instant, *, terms: ScalingTerms = _USUAL,
+    kept: KeptSight | None = None,
+) -> ScalingPlan:
+    match sight.policies:
+        case Unseen(why):
+            return ScalingPlan(taken_at=sight.taken_at, memory=_lose(memory), unseen=f"policies are not seen: {why}")
+        case Absent():
+            return ScalingPlan(taken_at=sight.taken_at, memory=_lose(memory))
+    policies = tuple(sorted(sight.policies.value, key=lambda each: each.rank))
+    for what, found in (("pods", sight.pods), ("nodes", sight.nodes)):
+        if isinstance(found, Unseen):
+            return _see_nothing(policies, sight, memory, f"{what} are not seen: {found.why}")
+    board = _set_up(policies, sight, memory, now, terms, kept or KeptSight())
+    return _decide(board)
+
+
+def _lose(memory: ScalingMemory) -> ScalingMemory:
+    """Nobody can tell since when a node is not needed once it was out of sight."""
+    return msgspec.structs.replace(memory, unneeded={}, busy={})
+
+
+def _see_nothing(
+    policies: Sequence[ScalingPolicy], sight: ScalingSight, memory: ScalingMemory, why: str
+) -> ScalingPlan:
+    made = tuple(
+        PolicyPlan(
+            policy=policy, driver=policy.driver, blocked={Blocked.Unseen: why}, because=why,
+            in_flight=remembered.read_in_flight(policy.status), stockouts=remembered.read_stockouts(policy.status),
+        ) for policy in policies
+    )
+    return ScalingPlan(taken_at=sight.taken_at, policies=made, memory=_lose(memory), unseen=why)
+
+
+# ---- what is there ---------------------------------------------------------------------------------------------------
+
+
+def _set_up(
+    policies: tuple[ScalingPolicy, ...], sight: ScalingSight, memory: ScalingMemory, now: Instant, terms: ScalingTerms,
+    kept: KeptSight,
+) -> _Board:
+    nodes, pods = seen.sure(sight.nodes), seen.sure(sight.pods)
+    kept.refresh(nodes, pods)
+    overlaps, own = drivers.find_overlaps(policies, nodes), drivers.share_out(policies, nodes)
+    grounds = tuple(drivers.stand(policy, sight, own[policy.name], overlaps) for policy in policies)
+    live = [ground for ground in grounds if not ground.is_blocked]
+    arrived = {ground.policy.name: arrivals.settle(ground, sight.wants, now) for ground in live}
+    made = {ground.policy.name: _make_templates(ground, sight, kept) for ground in live}
+    usable = np.array([_is_usable(node) for node in nodes], np.bool_)
+    places = _list_places(kept, usable, nodes, arrived, made)
+    leaving = _find_leaving(live, kept, places, made)
+    listed = {name: list(every.values()) for name, every in made.items()}
+    return _Board(
+        sight=sight, memory=memory, now=now, terms=terms, kept=kept, nodes=nodes, usable=usable, grounds=grounds,
+        arrived=arrived, templates=made, leaving=leaving, found=demand.judge(kept.waiting, places, listed),
+    )
+
+
+def _is_usable(node: ScaledNode) -> bool:
+    """The scheduler may place pods there, and we do not mean to empty it."""
+    return (
+        node.is_ready and not (node.is_cordoned or node.is_going or node.is_broken)
+        and node.drain is None and not is_interrupted(node)
+    )
+
+
+def is_interrupted(node: ScaledNode) -> bool:
+    return node.spot is not None or node.warned_at is not None or node.ends_at is not None
+
+
+def _make_templates(ground: PolicyGround, sight: ScalingSight, kept: KeptSight) -> dict[str, NodeTemplate]:
+    book = ShapeBook(sight.shapes, sight.prices)
+    by_pool: dict[str, list[ScaledNode]] = {}
+    for node in ground.nodes:
+        if node.is_ready and not node.is_going:
+            by_pool.setdefault(ground.pools[node.name], []).append(node)
+    made = {}
+    for pool in ground.policy.pools:
+        if drivers.can_reach(ground, pool):
+            alive = by_pool.get(pool.name, [])
+            group = remembered.find_group(ground.groups, pool)
+            made[pool.name] = templates.make(pool, alive, kept.belongings(alive), group, book)
+    return made
+
+
+def _list_places(
+    kept: KeptSight, usable: Bools, nodes: Sequence[ScaledNode], arrived: Mapping[str, Arrivals],
+    made: Mapping[str, Mapping[str, NodeTemplate]],
+) -> list[FitPlace]:
+    """What is there, what we are emptying and could stop emptying, what is on its way."""
+    places = [FitPlace(Fit.FitsNow, kept.room.copy(), usable)]
+    drained = [_without_taints(node) for node in nodes if _may_come_back(node)]
+    if drained:
+        room = FreeRoom(drained, [pod for node in drained for pod in kept.tenants(node.name)])
+        owners = tuple(node.drain.policy if node.drain else "" for node in drained)
+        places.append(FitPlace(Fit.FitsInFlight, room, np.ones(len(drained), np.bool_), owners))
+    coming, owners_of, shown = list[ScaledNode](), list[str](), list[str]()
+    for policy, found in arrived.items():
+        for each in found.open:
+            template = made[policy].get(each.pool)
+            if template is not None and template.has is not None:
+                for _ in range(found.missing[each.token]):
+                    coming.append(_imagine(template, len(coming)))
+                    owners_of.append(policy)
+                    shown.append(f"a node of pool {each.pool}")
+    if coming:
+        room = FreeRoom(coming, ())
+        places.append(
+            FitPlace(Fit.FitsInFlight, room, np.ones(len(coming), np.bool_), tuple(owners_of), tuple(shown))
+        )
+    return places
+
+
+def _may_come_back(node: ScaledNode) -> bool:
+    return (
+        node.drain is not None and node.drain.removing is None and node.drain.reason is not DrainKind.failed
+        and node.is_ready and not node.is_going and not is_interrupted(node)
+    )
+
+
+def _without_taints(node: ScaledNode) -> ScaledNode:
+    kept = tuple(taint for taint in node.taints if not templates.is_passing(taint))
+    return msgspec.structs.replace(node, taints=kept)
+
+
+def _imagine(template: NodeTemplate, number: int) -> ScaledNode:
+    return ScaledNode(
+        name=f"+{number}", uid="", version="", labels=template.labels, taints=template.taints, has=template.has or {},
+        created_at=0.0,
+    )
+
+
+def _find_leaving(
+    live: Sequence[PolicyGround], kept: KeptSight, places: Sequence[FitPlace],
+    made: Mapping[str, Mapping[str, NodeTemplate]],
+) -> dict[str, list[ScaledPod]]:
+    """Served before all others: they run, and will not for long."""
+    found: dict[str, list[ScaledPod]] = {}
+    for ground in live:
+        pods = [
+            pod for node in ground.nodes if is_interrupted(node) for pod in kept.guests(node.name).gpu
+            if not pod.is_going and not pod.unclear
+        ]
+        if pods:
+            listed = {ground.policy.name: list(made[ground.policy.name].values())}
+            found[ground.policy.name] = demand.judge(pods, places, listed).needs.get(ground.policy.name, [])
+    return found
+
+
+# ---- what is decided -------------------------------------------------------------------------------------------------
+
+
+def _decide(board: _Board) -> ScalingPlan:
+    measured = {
+        ground.policy.name: brakes.measure(ground.policy, _find_counted(ground), board.sight.measured)
+        for ground in board.grounds if not ground.is_blocked
+    }
+    under_used, calm = brakes.remember(measured, board.memory)
+    plans, verdicts = list[PolicyPlan](), list[NodeVerdict]()
+    unneeded: dict[str, Instant] = {}
+    busy: dict[str, Instant] = {}
+    for ground in board.grounds:
+        if ground.is_blocked:
+            plans.append(_rest(ground))
+            verdicts += _hold_all(ground)
+            continue
+        made, judged = _decide_one(board, ground, measured[ground.policy.name], busy)
+        plans.append(made)
+        verdicts += judged.verdicts
+        unneeded |= judged.unneeded
+    owned = {verdict.node for verdict in verdicts}
+    verdicts += [
+        NodeVerdict(node=node.name, policy="", stay=NodeStay.NotOurs, because="no policy means it")
+        for node in board.nodes if node.name not in owned and (node.gpus or fit.count_gpus(node.has))
+    ]
+    memory = msgspec.structs.replace(
+        board.memory, unneeded=unneeded, under_used=under_used, calm=calm, busy=busy
+    )
+    return ScalingPlan(
+        taken_at=board.sight.taken_at, policies=tuple(plans), pods=tuple(board.found.verdicts),
+        nodes=tuple(sorted(verdicts, key=lambda each: each.node)), memory=memory,
+    )
+
+
+def _find_counted(ground: PolicyGround) -> list[ScaledNode]:
+    """Nodes whose use is asked for: those that stay."""
+    return [node for node in ground.nodes if not node.is_going and node.drain is None and not is_interrupted(node)]
+
+
+def _rest(ground: PolicyGround) -> PolicyPlan:
+    policy = ground.policy
+    return PolicyPlan(
+        policy=policy, driver=ground.driver, blocked=ground.blocked, because=next(iter(ground.blocked.values())),
+        in_flight=remembered.read_in_flight(policy.status), stockouts=remembered.read_stockouts(policy.status),
+        nodes=len(ground.nodes), desired=len(ground.nodes), by_tier=_count_tiers(ground.nodes),
+    )
+
+
+def _hold_all(ground: PolicyGround) -> list[NodeVerdict]:
+    why = next(iter(ground.blocked.values()))
+    return [NodeVerdict(node=node.name, policy=ground.policy.name, stay=NodeStay.Halted, because=why)
+            for node in ground.nodes]
+
+
+def _count_tiers(nodes: Sequence[ScaledNode]) -> dict[CapacityType, int]:
+    made: dict[CapacityType, int] = {}
+    for node in nodes:
+        made[node.tier] = made.get(node.tier, 0) + 1
+    return made
+
+
+def _decide_one(
+    board: _Board, ground: PolicyGround, measured: Measured, busy: dict[str, Instant]
+) -> tuple[PolicyPlan, shrink.ShrinkFound]:
+    policy, arrived = ground.policy, board.arrived[ground.policy.name]
+    found = brakes.find(policy, ground.nodes, arrived.booting, measured, board.memory, board.now)
+    counts = _count(ground, arrived)
+    before = counts.total
+    grows = _find_grows(board, ground, measured, found, counts, busy)
+    stop = _find_stop(board, ground, measured, found, grows)
+    judged = shrink.judge(
+        ground, board.kept.guests,
+        lambda candidates: board.kept.simulate(policy.name, candidates, board.usable), board.memory.unneeded,
+        stop, board.now,
+    )
+    if Brake.MetricsJump in found:  # what was called unneeded by such measurements was not
+        kinds = {verdict.node for verdict in judged.verdicts if verdict.kind is DrainKind.under_used}
+        under_used = {node.uid for node in ground.nodes if node.name in kinds}
+        judged.unneeded = {uid: since for uid, since in judged.unneeded.items() if uid not in under_used}
+    is_halted = any(brake in found for brake in _HALTS_ALL)
+    failed = [] if is_halted else [_release_failed(ground, node) for node in arrived.failed]
+    releases = (*failed, *judged.releases)
+    needs = board.found.needs.get(policy.name, [])
+    blocked = dict(ground.blocked)
+    if board.found.nobody:
+        blocked[Blocked.NoPoolFits] = f"{units.many(board.found.nobody, 'pod')} fit no pool"
+    acts = policy.acts and not ground.only_advises and Blocked.ProviderUnavailable not in ground.blocked
+    made = PolicyPlan(
+        policy=policy, driver=ground.driver, acts=acts, blocked=blocked, brakes=found, grows=tuple(grows),
+        releases=releases, in_flight=tuple(arrived.open), arrived=tuple(arrived.arrived), late=tuple(arrived.late),
+        strays=() if is_halted else tuple(arrived.strays), stockouts=arrived.stockouts,
+        wanted={node: pod for node, pod in board.found.wanted.items() if ground.pools.get(node) is not None},
+        nodes=len(ground.nodes), by_tier=_count_tiers(ground.nodes), desired=before + grow.count(grows) - len(releases),
+        pending=len(needs), use=measured.use, cost=_add_prices(ground.nodes),
+        because=_sum_up(ground, found, grows, releases, measured),
+    )
+    return made, judged
+
+
+def _count(ground: PolicyGround, arrived: Arrivals) -> TierCounts:
+    """Nodes that stay, and those on their way; one that boots is among the latter."""
+    counts = TierCounts({}, {})
+    for node in ground.nodes:
+        is_removed = node.drain is not None and node.drain.removing is not None
+        if not (is_removed or node.is_going or is_interrupted(node)) and node.name not in arrived.booting:
+            counts.add(ground.pools[node.name], node.tier)
+    for each in arrived.open:
+        counts.add(each.pool, each.tier, arrived.missing[each.token])
+    return counts
+
+
+def _find_grows(
+    board: _Board, ground: PolicyGround, measured: Measured, found: Mapping[Brake, str], counts: TierCounts,
+    busy: dict[str, Instant],
+) -> list[Grow]:
+    policy, now = ground.policy, board.now
+    opening = _open(board, ground)
+    grows = list[Grow]()
+    if ground.is_driven_by_us:
+        grows += _replace(board, ground, opening, counts)
+    needs = board.found.needs.get(policy.name, [])
+    since = grow.find_busy(policy, measured, board.kept.room, _name_usable(ground), board.memory, now)
+    if since is not None:
+        busy[policy.name] = since
+    is_halted = any(brake in found for brake in _HALTS_ALL)
+    is_resting = grow.is_resting(policy, now) and not board.arrived[policy.name].retries
+    if not ground.is_driven_by_us or is_halted or is_resting:
+        return grows
+    if reason := grow.find_reason(policy, needs, now):
+        grows += grow.for_pods(reason, needs, opening, counts)[0]
+    elif since is not None and now - since >= grow.BUSY_FOR and not board.arrived[policy.name].open and not grows:
+        grows += grow.for_use(opening, counts)
+    return grows
+
+
+def _name_usable(ground: PolicyGround) -> list[str]:
+    return [node.name for node in ground.nodes if _is_usable(node)]
+
+
+def _open(board: _Board, ground: PolicyGround) -> Opening:
+    policy = ground.policy
+    made, arrived = board.templates[policy.name], board.arrived[policy.name]
+    rooms = {}
+    for pool in policy.pools:
+        group = remembered.find_group(ground.groups, pool)
+        rooms[pool.name] = pool.most if group is None else min(pool.most, group.most)
+    spot = {
+        pod.id.uid: node.name for node in ground.nodes if node.tier is CapacityType.spot
+        for pod in board.kept.guests(node.name).gpu
+    } if isinstance(board.sight.limits, Known) else {}
+    return Opening(
+        policy=policy, templates=made, rooms=rooms, purse=Purse(seen.sure(board.sight.limits), spot),
+        terms=board.terms, shut=tiers.find_shut(policy, made, arrived.stockouts, board.now), tiers=policy.tiers,
+    )
+
+
+def _replace(board: _Board, ground: PolicyGround, opening: Opening, counts: TierCounts) -> list[Grow]:
+    """R5: waits for no cooldown and heeds no brake."""
+    grows = list[Grow]()
+    pods = board.leaving.get(ground.policy.name, [])
+    for node in ground.nodes if pods else ():
+        own = [pod for pod in pods if pod.node == node.name]
+        if own:
+            turned = grow.replace(opening, node.tier, ground.pools[node.name])
+            grows += grow.for_pods(GrowReason.SpotReplacement, own, turned, counts)[0]
+    return grows
+
+
+def _find_stop(
+    board: _Board, ground: PolicyGround, measured: Measured, found: Mapping[Brake, str], grows: Sequence[Grow]
+) -> Stay | None:
+    """Why no node of the policy may go now."""
+    policy, status, name = ground.policy, ground.policy.status, ground.policy.name
+    if Blocked.ProviderUnavailable in ground.blocked:
+        return Stay(NodeStay.Halted, ground.blocked[Blocked.ProviderUnavailable])
+    if found:
+        return Stay(NodeStay.Halted, next(iter(found.values())))
+    if measured.use is None:
+        return Stay(NodeStay.UseUnknown, f"how much GPUs are used is not known: {measured.why}")
+    if board.found.needs.get(name) or board.found.in_flight.get(name) or board.leaving.get(name) or grows:
+        return Stay(NodeStay.DemandWaits, "pods wait for nodes")
+    if board.found.unclear:
+        return Stay(NodeStay.CannotTell, f"what waits is not known: {board.found.unclear}")
+    for key in ("lastScaleUpTime", "lastScaleDownTime"):
+        last = remembered.read_time(status, key)
+        if last is not None and board.now - last < policy.shrink_rest:
+            return Stay(NodeStay.CoolingDown, f"nodes came or went less than {units.spoken(policy.shrink_rest)} ago")
+    if board.arrived[name].open or board.arrived[name].late:
+        return Stay(NodeStay.CoolingDown, "nodes are on their way")
+    if any(node.drain is not None for node in ground.nodes):
+        return Stay(NodeStay.CoolingDown, "another node is just being drained")
+    return None
+
+
+def _release_failed(ground: PolicyGround, node: ScaledNode) -> Release:
+    took = units.spoken(ground.policy.provision_patience)
+    return Release(
+        policy=ground.policy.name, node=node.name, uid=node.uid, kind=DrainKind.failed,
+        because=f"it was not of use within {took} of being asked for",
+    )
+
+
+def _add_prices(nodes: Sequence[ScaledNode]) -> float | None:
+    prices = [node.price for node in nodes]
+    return None if None in prices else sum(price for price in prices if price is not None)
+
+
+def _sum_up(
+    ground: PolicyGround, found: Mapping[Brake, str], grows: Sequence[Grow], releases: Sequence[Release],
+    measured: Measured,
+) -> str:
+    """The one thing that people should know of it now."""
+    if grows:
+        return grows[0].because
+    if releases:
+        return f"{releases[0].node} goes: {releases[0].because}"
+    for why in (*ground.blocked.values(), *found.values()):
+        return why
+    if measured.use is None and ground.nodes:
+        return f"nothing to add; nothing may go, for use is not known: {measured.why}"
+    return "nothing is to be added, and nothing may go"

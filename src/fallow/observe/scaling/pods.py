@@ -1,0 +1,175 @@
+"""All pods that run or wait, as slim as nodes that come and go need them, kept equal to the server's by list and watch.
+
+In: an Api. Out: ScaledPods: what each asks for, where it may run, why it waits or must not be moved, in which order it
+would go. One that waits behind a gate, a queue, a volume or the scheduler's own choice is `held`: nobody's demand.
+Invariant: what cannot be read is `unclear`; while not all pods can be read, all are unseen.
+"""
+
+import functools
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from fallow import names
+from fallow.clients.kubernetes import api as kube
+from fallow.model import classes, kinds
+from fallow.model.classes import ContainerText, WorkClass, WorkFacts
+from fallow.model.cluster import PodId
+from fallow.model.scaling import EvictionRank, NodeToleration, ScaledPod, WaitHold
+from fallow.model.seen import Input, Known
+from fallow.observe.budgets import Watching
+from fallow.observe.cluster import capacity, objects, pods
+
+_HIGH: Final = 1000  # a PriorityClass above it is somebody's who goes last
+_RANKS: Final = {
+    WorkClass.training: EvictionRank.high, WorkClass.inference: EvictionRank.medium,
+    WorkClass.notebook: EvictionRank.low, WorkClass.batch: EvictionRank.low,
+}
+_PATTERNS: Final = classes.Patterns()
+
+
+class _RunContainer(capacity.CountedContainer, gc=False):
+    image: str = ""
+    command: list[str] | None = None
+    args: list[str] | None = None
+
+
+class _Gate(msgspec.Struct, gc=False):
+    name: str = ""
+
+
+class _WaitCondition(objects.ObjectCondition, gc=False):
+    message: str = ""
+
+
+class _WaitStatus(pods.PodStatus, rename="camel", gc=False):
+    nominated_node_name: str = ""
+    conditions: Sequence[_WaitCondition] | None = None
+
+
+class _ScaledSpec(capacity.CountedSpec, kw_only=True, gc=False):
+    containers: Sequence[_RunContainer]
+    tolerations: list[NodeToleration] | None = None
+    termination_grace_period_seconds: int = 30
+    priority: int | None = None
+    scheduling_gates: list[_Gate] | None = None
+
+
+class ScaledPodItem(capacity.CountedPodItem, kw_only=True, gc=False):
+    spec: _ScaledSpec
+    status: _WaitStatus = msgspec.field(default_factory=_WaitStatus)
+
+
+class PodEyes:
+    """`seen`: all pods, each with how many of its owner's there are where that matters."""
+
+    def __init__(self, api: kube.Api) -> None:
+        self._reader, self._pool = pods.PodReader(), objects.Pool()
+        self.watching: Watching[ScaledPod] = Watching(
+            api, kube.PODS, ScaledPodItem, self.see, field_selector=pods.ALIVE
+        )
+        self._made: tuple[Input[tuple[ScaledPod, ...]], Input[tuple[ScaledPod, ...]]] | None = None
+
+    @property
+    def seen(self) -> Input[tuple[ScaledPod, ...]]:
+        found = self.watching.seen
+        if self._made is None or self._made[0] is not found:
+            self._made = found, Known(count_replicas(found.value)) if isinstance(found, Known) else found
+        return self._made[1]
+
+    def see(self, item: ScaledPodItem) -> ScaledPod:
+        meta, spec = item.metadata, item.spec
+        pod = self._reader.read_counted(item, capacity.see_needs(item))
+        asks, unclear = _read_asks(spec)
+        work = _find_class(item, asks)
+        said = {**(meta.labels or {}), **(meta.annotations or {})}
+        stays = pod.static or (pod.owner is not None and pod.owner.kind == "DaemonSet")
+        return ScaledPod(
+            id=PodId(pod.namespace, pod.name, pod.uid), node=pod.node, asks=self._pool.share(asks), unclear=unclear,
+            fixed="" if stays else capacity.why_fixed(meta, spec, frees_alone=True), held=_find_hold(item),
+            stays=stays, is_going=pod.terminating, is_ready=pod.ready, owner=pod.owner, created_at=pod.created_at,
+            waits_since=pod.unschedulable_since, priority=spec.priority or 0, work=work,
+            spot_ok={"true": True, "false": False}.get(said.get(names.SPOT_OK, "")),
+            rank=_find_rank(said, spec.priority or 0, work), grace=float(spec.termination_grace_period_seconds),
+            node_selector=self._pool.share(spec.node_selector), affinity=pods.required_terms(spec.affinity),
+            tolerations=_share(tuple(spec.tolerations or ())),
+        )
+
+
+@functools.lru_cache(objects.MOST_SHARED)
+def _share(tolerations: tuple[NodeToleration, ...]) -> tuple[NodeToleration, ...]:
+    return tolerations
+
+
+def count_replicas(found: tuple[ScaledPod, ...]) -> tuple[ScaledPod, ...]:
+    """Of whoever serves: one of one must not be lost."""
+    served = Counter(each.owner.uid for each in found if each.work is WorkClass.inference and each.owner is not None)
+    return tuple(
+        msgspec.structs.replace(each, replicas=served[each.owner.uid])
+        if each.work is WorkClass.inference and each.owner is not None else each for each in found
+    )
+
+
+def _read_asks(spec: _ScaledSpec) -> tuple[dict[str, int], str]:
+    try:
+        asks = {name: amount for name, amount in capacity.add_up(spec).items() if amount}
+    except ValueError as problem:
+        return {}, f"what it asks for cannot be read: {problem}"
+    if spec.resource_claims:
+        return asks, "asks for devices by claims"
+    affinity, required = spec.read_affinity(), "requiredDuringSchedulingIgnoredDuringExecution"
+    is_beside = any((affinity.get(key) or {}).get(required) for key in ("podAffinity", "podAntiAffinity"))
+    if is_beside or any(_must_spread(each) for each in spec.topology_spread_constraints or ()):
+        return asks, "minds which pods are beside it"
+    return asks, ""
+
+
+def _must_spread(constraint: Any) -> bool:
+    return isinstance(constraint, Mapping) and constraint.get("whenUnsatisfiable") != "ScheduleAnyway"
+
+
+def _find_hold(item: ScaledPodItem) -> WaitHold | None:
+    """Why it is nobody's demand, although it has no node."""
+    spec, status = item.spec, item.status
+    if spec.node_name:
+        return None
+    if item.metadata.deletion_timestamp is not None:
+        return WaitHold.BeingDeleted
+    if names.HEADROOM in (item.metadata.labels or {}) or spec.priority_class_name == names.HEADROOM_CLASS:
+        return WaitHold.Placeholder
+    if gates := [gate.name for gate in spec.scheduling_gates or ()]:
+        is_queued = any(gate.startswith(names.KUEUE_GATES) for gate in gates)
+        return WaitHold.Queued if is_queued else WaitHold.SchedulingGated
+    if status.nominated_node_name:
+        return WaitHold.Nominated
+    told = next((each for each in status.conditions or () if each.type == "PodScheduled"), None)
+    if told is None or told.status != "False" or told.reason != "Unschedulable":
+        return WaitHold.NotJudged
+    return WaitHold.VolumeUnbound if names.UNBOUND_VOLUMES in told.message else None
+
+
+def _find_class(item: ScaledPodItem, asks: Mapping[str, int]) -> WorkClass:
+    """Only of who asks for GPUs: of others nobody asks."""
+    if not any(name.startswith(names.NVIDIA) for name in asks):
+        return WorkClass.batch
+    meta = item.metadata
+    owner = next((each for each in meta.owner_references or () if each.controller), None)
+    group, kind = (objects.split_version(owner.api_version)[0], owner.kind) if owner is not None else ("", "")
+    return classes.classify(WorkFacts(
+        said=(meta.labels or {}, meta.annotations or {}), owned=kinds.find_class(group, kind),
+        gpus=sum(count for name, count in asks.items() if name.startswith(names.NVIDIA)),
+        memory=asks.get("memory", 0) * 2**20, containers=tuple(map(_run_of, item.spec.containers)),
+    ), _PATTERNS).work
+
+
+def _run_of(container: _RunContainer) -> ContainerText:
+    return ContainerText(container.image, tuple(container.command or ()), tuple(container.args or ()))
+
+
+def _find_rank(said: Mapping[str, str], priority: int, work: WorkClass) -> EvictionRank:
+    word = said.get(names.EVICTION_PRIORITY, "")
+    if word in list(EvictionRank):
+        return EvictionRank(word)
+    return EvictionRank.high if priority > _HIGH else _RANKS[work]
