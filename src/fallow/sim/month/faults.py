@@ -1,8 +1,8 @@
 """What goes wrong in a month: each fault a few times, at times that a seed draws; and what must hold all the same.
 
-In: our side of the month (ours.py), days, a seed. Out: at every tick what is out of order then; at the end what of the
-promises was broken: no node removed that held a pod which could not go elsewhere, nothing grown twice, and, an hour after
-the last fault, no node left cordoned.
+In: our side of the month (ours.py), days, a seed. Out: at every tick what is out of order then; at the end what of
+the promises was broken: no node removed that held a pod which could not go elsewhere, nothing grown twice, and, hours
+after the last fault, no node left cordoned.
 """
 
 from collections.abc import Callable, Iterator

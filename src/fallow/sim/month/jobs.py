@@ -36,6 +36,11 @@ class GpuJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     spot: bool
     may_move: bool
 
+    @property
+    def is_large(self) -> bool:
+        """It needs a machine that small ones are kept away from."""
+        return self.gpus > 2
+
 
 def draw(mix: str, days: float, seed: int) -> list[GpuJob]:
     """Of a mix that is made up."""

@@ -1,8 +1,8 @@
 """Our own side of the month: the brain of scaling, every 30 seconds, with hands that reach into the scene.
 
-In: the scene, the policy, what is out of order (`Senses`). Out: grown and released nodes; what stands on nodes and in the
-policy's status, which outlives us; `memory`, which does not. The order is that of the story: look, plan, write what is
-meant into the status, ask the cloud, write on nodes, let nodes go step by step.
+In: the scene, the policy, what is out of order (`Senses`). Out: grown and released nodes; what stands on nodes and in
+the policy's status, which outlives us; `memory`, which does not. The order is that of the story: look, plan, write what
+is meant into the status, ask the cloud, write on nodes, let nodes go step by step.
 A cycle is left out only while nothing happens in the scene, nobody waits and no time that the brain counts runs out.
 Invariant: `laws` is asked before every pod is sent away, every machine is removed and every growth.
 """
@@ -41,7 +41,7 @@ from fallow.model.scaling import (
 )
 from fallow.model.seen import Known, Unseen
 from fallow.model.units import HOUR, Instant, Seconds
-from fallow.sim.month.scene import SPOT_TAINT, MonthNode, Scene
+from fallow.sim.month.scene import MonthNode, Scene
 
 PACE: Final[Seconds] = 30.0
 _HURRY: Final[Seconds] = 10.0  # while a node is leaving
@@ -189,7 +189,7 @@ class Ours:
             node.seen = key, ScaledNode(
                 name=node.name, uid=f"uid-{node.machine.id}", version=str(node.version),
                 provider_id=node.machine.provider_id, labels={names.NODE_POOL: group.id, **group.shape.labels},
-                taints=tuple(_list_taints(node)), has=group.shape.has or {}, gpus=node.gpus, is_ready=node.is_ready,
+                taints=self.scene.list_taints(node), has=group.shape.has or {}, gpus=node.gpus, is_ready=node.is_ready,
                 is_cordoned=bool(node.cordoned_by), created_at=node.created_at, tier=group.tier,
                 instance_type=group.shape.instance_type, zone=node.machine.zone, pool=group.id, price=group.price,
                 use=use, drain=node.drain, spot=node.spot, warned_at=node.warned_at, ends_at=node.ends_at,
@@ -337,11 +337,6 @@ class Ours:
 
 def _round_up(at: Instant) -> Instant:
     return math.ceil(at / PACE) * PACE if math.isfinite(at) else at
-
-
-def _list_taints(node: MonthNode) -> Iterable[Any]:
-    if node.is_spot:
-        yield SPOT_TAINT
 
 
 def _write_in_flight(each: InFlight) -> Mapping[str, Any]:

@@ -16,7 +16,7 @@ from fallow.model import gpus, price_book
 from fallow.model.classes import WorkClass
 from fallow.model.cost import CapacityType
 from fallow.model.machines import MachineShape
-from fallow.model.policies.scaling import MachineProvider, NodeDriver, NodePool, ScalingMode, ScalingPolicy
+from fallow.model.policies.scaling import MachineProvider, NodeDriver, NodePool, PoolTaint, ScalingMode, ScalingPolicy
 from fallow.model.scaling import ScaledPod
 from fallow.model.units import MINUTE
 from fallow.sim.cloud import PretendGroup
@@ -113,6 +113,9 @@ class WorldScene(Scene):
     def see(self, pod: MonthPod) -> ScaledPod:
         assert pod.seen is not None
         return pod.seen
+
+    def list_taints(self, node: MonthNode) -> tuple[PoolTaint, ...]:
+        return ()
 
     def _seat(self) -> None:
         for node in self.nodes.values():

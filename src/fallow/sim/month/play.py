@@ -1,8 +1,8 @@
 """Plays a month: the same jobs and the same cloud, once for each who scales; what it cost, how long people waited.
 
 In: jobs, days, a seed, who scales. Out: a MonthResult for each, with a bound that no one can be below.
-The bound is clairvoyant: every second of work that was carried out, by the fraction of the cheapest machine that its pod
-may be on; no boot, no empty GPU, no want of stock. Work that was done twice counts once.
+The bound is clairvoyant: every second of work that was carried out, by the fraction of the cheapest machine that its
+pod may be on; no boot, no empty GPU, no want of stock. Work that was done twice counts once.
 """
 
 from collections import Counter
@@ -81,9 +81,8 @@ def make_ours(scene: Scene) -> Ours:
 
 async def compare(jobs: Sequence[GpuJob], days: float, *, seed: int) -> list[MonthResult]:
     """Ours, and the rival, on the same demand."""
-    return [
-        await play("fallow", jobs, days, make_ours, seed=seed), await play("requests only", jobs, days, Rival, seed=seed)
-    ]
+    ours = await play("fallow", jobs, days, make_ours, seed=seed)
+    return [ours, await play("requests only", jobs, days, Rival, seed=seed)]
 
 
 class TroubledMonth(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -1,7 +1,8 @@
 """What the month's cluster may buy, and the AutoscalingPolicy by which it does.
 
-Machines with one, two, four and eight GPUs, each on spot and on demand, at one price by GPU, as where machines of a kind
-differ in size only. Spot nodes carry a taint, so that only pods which may be there are.
+Machines with one, two, four and eight GPUs, each on spot and on demand, at one price by GPU, as where machines of a
+kind differ in size only. Spot nodes carry a taint, so that only pods which want to be there are; large ones carry one,
+too, so that no small job keeps eight GPUs.
 The policy has the defaults but for what its fields are for: here every pod that waits is somebody who waits, so nothing
 is waited for; and a node that is gone is started again in minutes, so few are kept.
 Invariant: of the machines' prices none is below the lowest that the bound counts with.
@@ -16,7 +17,7 @@ from fallow.model.machines import MachineShape
 from fallow.model.policies import scaling, scaling_crd
 from fallow.model.units import MINUTE
 from fallow.sim.cloud import PretendGroup
-from fallow.sim.month.scene import SPOT_LABEL, SPOT_TAINT
+from fallow.sim.month.scene import SPOT_LABEL, list_taints
 
 SIZES: Final = (1, 2, 4, 8)
 PER_GPU: Final = {CapacityType.on_demand: 3.67, CapacityType.spot: 1.47}
@@ -53,20 +54,21 @@ def write_policy() -> dict[str, Any]:
         "spec": {
             "mode": "act", "provider": "custom", "driver": "direct", "maxNodes": 1000,
             "spotInstancePercentage": 1.0, "pendingPodTimeoutSeconds": 0, "scaleUpCooldownSeconds": 0,
-            "scaleDownCooldownSeconds": 60, "unneededSeconds": 300, "disruption": {"maxNodes": "50%"},
+            "scaleDownCooldownSeconds": 0, "unneededSeconds": 300, "disruption": {"maxNodes": "50%"},
             "nodePools": [_write_pool(group) for group in list_groups()],
         },
     }
 
 
 def _write_pool(group: PretendGroup) -> dict[str, Any]:
-    taint = {"key": SPOT_TAINT.key, "value": SPOT_TAINT.value, "effect": SPOT_TAINT.effect}
     gpus = group.shape.gpus or 0
+    taints = [{"key": each.key, "value": each.value, "effect": each.effect} for each in list_taints(group)]
     return {
         "name": group.id, "capacityType": str(group.tier), "group": group.id, "maxSize": group.most, "gpuType": MODEL,
         "instanceTypes": [group.shape.instance_type], "availabilityZones": list(group.zones),
-        "gpusPerNode": gpus, "labels": dict(group.shape.labels), "cpu": _CORES * gpus, "memory": f"{_MEMORY * gpus}Mi", "priority": -gpus,
-        "pricePerHour": f"{group.price:.2f}", "taints": [taint] if group.tier is CapacityType.spot else [],
+        "gpusPerNode": gpus, "cpu": _CORES * gpus, "memory": f"{_MEMORY * gpus}Mi", "priority": -gpus,
+        "labels": dict(group.shape.labels),
+        "pricePerHour": f"{group.price:.2f}", "taints": taints,
     }
 
 

@@ -19,10 +19,10 @@ from fallow.clients import errors
 from fallow.model.cost import CapacityType
 from fallow.model.machines import Growth
 from fallow.model.units import Instant, Seconds
-from fallow.sim.cloud import CloudFault
+from fallow.sim.cloud import CloudFault, PretendGroup
 from fallow.sim.month import pools
 from fallow.sim.month.jobs import GpuJob
-from fallow.sim.month.scene import MonthNode, Scene
+from fallow.sim.month.scene import LARGE, MonthNode, Scene
 
 _SURE: Final[Seconds] = 15.0
 _BUDGET: Final = 0.1
@@ -35,8 +35,15 @@ class Claim(msgspec.Struct):
     tier: CapacityType
     gpus: int
 
+    is_large: bool
+
     def fits(self, job: GpuJob) -> bool:
-        return self.gpus + job.gpus <= pools.SIZES[-1] and job.spot == (self.tier is CapacityType.spot)
+        """Machines that are kept for large jobs, and those that are not, are two pools."""
+        most = pools.SIZES[-1] if self.is_large else LARGE - 1
+        return self.gpus + job.gpus <= most and self.suits(job)
+
+    def suits(self, job: GpuJob) -> bool:
+        return job.spot == (self.tier is CapacityType.spot) and (job.is_large or not self.is_large)
 
     @property
     def size(self) -> int:
@@ -83,7 +90,7 @@ class Rival:
     # ---- more -------------------------------------------------------------------------------------------------------
 
     async def _grow(self) -> None:
-        coming = [Claim(one.group.tier, 0) for one in self._cloud.coming()]
+        coming = [_claim(one.group) for one in self._cloud.coming()]
         room = [one.group.shape.gpus or 0 for one in self._cloud.coming()]
         homeless = _put(self._waiting(), coming, room)
         for claim in bundle(homeless):
@@ -123,7 +130,7 @@ class Rival:
         if not all(job.may_move for job in asked):
             return False
         others = [one for one in self.scene.nodes.values() if one is not node and one.is_open]
-        claims = [Claim(one.machine.group.tier, 0) for one in others]
+        claims = [_claim(one.machine.group) for one in others]
         left = _put(asked, claims, [one.free for one in others])
         if not left:
             await self._empty(node)
@@ -169,13 +176,17 @@ class Rival:
         await self._cloud.forget(told)
 
 
+def _claim(group: PretendGroup) -> Claim:
+    return Claim(group.tier, 0, (group.shape.gpus or 0) >= LARGE)
+
+
 def _put(asked: Iterable[GpuJob], claims: Sequence[Claim], room: Sequence[int]) -> list[GpuJob]:
     """Who fits nowhere among these, largest first."""
     free, left = Counter(dict(enumerate(room))), list[GpuJob]()
     for job in sorted(asked, key=lambda job: -job.gpus):
         fitting = [
             place for place, claim in enumerate(claims)
-            if free[place] >= job.gpus and job.spot == (claim.tier is CapacityType.spot)
+            if free[place] >= job.gpus and claim.suits(job)
         ]
         if fitting:
             free[min(fitting, key=lambda place: free[place])] -= job.gpus
@@ -189,8 +200,8 @@ def bundle(asked: Iterable[GpuJob]) -> list[Claim]:
     claims = list[Claim]()
     for job in sorted(asked, key=lambda job: -job.gpus):
         tier = CapacityType.spot if job.spot else CapacityType.on_demand
-        found = next((claim for claim in claims if claim.tier is tier and claim.fits(job)), None)
+        found = next((claim for claim in claims if claim.is_large == job.is_large and claim.fits(job)), None)
         if found is None:
-            claims.append(found := Claim(tier, 0))
+            claims.append(found := Claim(tier, 0, job.is_large))
         found.gpus += job.gpus
     return claims

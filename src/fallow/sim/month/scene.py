@@ -1,9 +1,9 @@
-"""The cluster of the month: nodes that a pretend cloud brings and takes, pods that wait, run, end and are put somewhere.
+"""The cluster of the month: nodes that a pretend cloud brings and takes, pods that wait, run, end and have a node.
 
 In: jobs, a cloud, the clock that both share. Out: at any instant who runs where and who waits; how long everybody
-waited and what was carried out. Pods are put onto the fullest node that has room, as a scheduler that packs does; those
-want spot nodes say so, and are on no others. Only GPUs can run short here: every pod asks for less CPU and memory by GPU than
-any node has.
+waited and what was carried out. Pods are put onto the fullest node that has room, as a scheduler that packs does; who
+wants spot nodes says so, and is on no others. Only GPUs can run short here: every pod asks for less CPU and memory by
+GPU than any node has.
 Invariant: a pod that is sent away, or whose node dies, waits again and does its last ten minutes of work once more.
 """
 
@@ -23,7 +23,8 @@ from fallow.sim.cloud import PretendCloud, PretendGroup, PretendMachine
 from fallow.sim.month.jobs import GpuJob
 
 SPOT_TAINT: Final = PoolTaint("pretend.cloud/spot", "true", "NoSchedule")
-_TOLERATES_SPOT: Final = (NodeToleration(SPOT_TAINT.key, "Exists"),)
+LARGE_TAINT: Final = PoolTaint("pretend.cloud/large", "true", "NoSchedule")
+LARGE: Final = 4  # GPUs from which on a machine is for jobs that need more than half of that
 SPOT_LABEL: Final = "pretend.cloud/spot"
 _ON_SPOT: Final = {SPOT_LABEL: "true"}
 KEPT: Final[Seconds] = 10 * MINUTE  # work that was not saved yet when a pod is stopped
@@ -85,7 +86,8 @@ class MonthNode(msgspec.Struct, kw_only=True, eq=False):
         return self.is_ready and not self.cordoned_by
 
     def may_host(self, job: GpuJob) -> bool:
-        return self.is_open and self.free >= job.gpus and job.spot == self.is_spot
+        is_meant = job.is_large or self.gpus < LARGE
+        return self.is_open and self.free >= job.gpus and job.spot == self.is_spot and is_meant
 
 
 class Scene:
@@ -228,14 +230,34 @@ class Scene:
         """Mean of its GPUs; None: not known."""
         return sum(pod.job.use * pod.job.gpus for pod in node.pods.values()) / node.gpus
 
+    def list_taints(self, node: MonthNode) -> tuple[PoolTaint, ...]:
+        return tuple(list_taints(node.machine.group))
+
     def see(self, pod: MonthPod) -> ScaledPod:
         if pod.seen is None:
             job = pod.job
             pod.seen = ScaledPod(
-                id=pod.id, node=pod.node, asks={names.GPU: job.gpus, "cpu": CPU * job.gpus, "memory": MEMORY * job.gpus},
+                id=pod.id, node=pod.node,
+                asks={names.GPU: job.gpus, "cpu": CPU * job.gpus, "memory": MEMORY * job.gpus},
                 fixed="" if job.may_move else "it would lose its work", is_ready=bool(pod.node),
                 owner=Owner("batch", "v1", "Job", job.name, f"of-{job.name}"), created_at=pod.since,
                 waits_since=None if pod.node else pod.since, work=job.work, replicas=1, spot_ok=job.spot,
-                rank=_RANKS.get(job.work, EvictionRank.low), tolerations=_TOLERATES_SPOT if job.spot else (), node_selector=_ON_SPOT if job.spot else {},
+                rank=_RANKS.get(job.work, EvictionRank.low), tolerations=tuple(_tolerate(job)),
+                node_selector=_ON_SPOT if job.spot else {},
             )
         return pod.seen
+
+
+def list_taints(group: PretendGroup) -> Iterator[PoolTaint]:
+    """Of a node of this group."""
+    if group.tier is CapacityType.spot:
+        yield SPOT_TAINT
+    if (group.shape.gpus or 0) >= LARGE:
+        yield LARGE_TAINT
+
+
+def _tolerate(job: GpuJob) -> Iterator[NodeToleration]:
+    if job.spot:
+        yield NodeToleration(SPOT_TAINT.key, "Exists")
+    if job.is_large:
+        yield NodeToleration(LARGE_TAINT.key, "Exists")
