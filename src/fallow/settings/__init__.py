@@ -20,7 +20,9 @@ UsageError = readers.UsageError
 LETTERS = readers.LETTERS
 PROTECTED_NAMESPACES = idle.PROTECTED_NAMESPACES
 FLAGS, read_flags, log_level = idle.FLAGS, idle.read_flags, idle.log_level
-LOOK, RULES, ACT, TELL, SERVE, BRAKES, SOURCE, COST, COST_STORE, COST_DOORS, BUDGETS, SHARING, RUNNING = idle.GROUPS
+LOOK, RULES, ACT, TELL, SERVE, BRAKES, SOURCE, COST, COST_STORE, COST_DOORS, BUDGETS, SHARING, SCALING, RUNNING = (
+    idle.GROUPS
+)
 
 
 def environment() -> Mapping[str, str]:

@@ -34,16 +34,6 @@ def _refresh(text: str) -> Seconds:
     return seconds
 
 
-def _address(text: str) -> str:
-    """Credentials go there: over https, but on this machine."""
-    from urllib import parse  # here and not above: --help does without it
-
-    url = read.http_url(text)
-    if not url.startswith("https://") and parse.urlsplit(url).hostname not in ("localhost", "127.0.0.1", "::1"):
-        raise ValueError(f"{text!r} is not https")
-    return url
-
-
 FLAGS: tuple[Flag, ...] = group(
     COST,
     Flag("--cost", "BOOL", "Keep books of what GPUs cost, in daemon mode.", read.truth, "false"),
@@ -61,10 +51,11 @@ FLAGS: tuple[Flag, ...] = group(
          read.whole_number(1), "90"),
     Flag("--cost-prices-refresh", "DURATION", "How often the price list is asked; spot prices every 10m at least.",
          _refresh, "6h"),
-    Flag("--cost-aws-pricing-url", "URL", "Address of the AWS Price List.", _address),
-    Flag("--cost-aws-ec2-url", "URL", "Address of EC2, for spot prices; default: that of each region.", _address),
-    Flag("--cost-gcp-billing-url", "URL", "Address of the Google Cloud Billing API.", _address),
-    Flag("--cost-azure-prices-url", "URL", "Address of Azure's retail prices.", _address),
+    Flag("--cost-aws-pricing-url", "URL", "Address of the AWS Price List.", read.secure_url),
+    Flag("--cost-aws-ec2-url", "URL", "Address of EC2, for spot prices; default: that of each region.",
+         read.secure_url),
+    Flag("--cost-gcp-billing-url", "URL", "Address of the Google Cloud Billing API.", read.secure_url),
+    Flag("--cost-azure-prices-url", "URL", "Address of Azure's retail prices.", read.secure_url),
 )
 
 

@@ -14,7 +14,7 @@ from fallow.model.patterns import Pattern
 from fallow.model.policies import idle
 from fallow.model.secret import Secret
 from fallow.model.units import HOUR, MINUTE, Seconds
-from fallow.settings import cost, cost_doors, cost_enforcement, cost_store, serving, sharing, telling, tree
+from fallow.settings import cost, cost_doors, cost_enforcement, cost_store, scaling, serving, sharing, telling, tree
 from fallow.settings import readers as read
 from fallow.settings.flags import Flag, group, read_values
 from fallow.settings.readers import UsageError
@@ -30,11 +30,12 @@ LEAST_BUDGET: Seconds = 60.0
 BASELINE_CYCLES = 3  # of a daemon that does not know how idle the cluster usually is
 SERVICE_ACCOUNT_NAMESPACE = Path(names.SERVICE_ACCOUNT_DIR, "namespace")
 
-LOOK, RULES, ACT, TELL, SERVE, BRAKES, SOURCE, COST, COST_STORE, COST_DOORS, BUDGETS, SHARING, RUNNING = GROUPS = (
+GROUPS = (
     "What to look at", "When something is idle", "What is done", telling.TELL, serving.SERVE, "Brakes",
     "Where measurements come from", cost.COST, cost_store.COST_STORE, cost_doors.COST_DOORS,
-    cost_enforcement.BUDGETS, sharing.SHARING, "Running",
+    cost_enforcement.BUDGETS, sharing.SHARING, scaling.SCALING, "Running",
 )
+LOOK, RULES, ACT, TELL, SERVE, BRAKES, SOURCE, COST, COST_STORE, COST_DOORS, BUDGETS, SHARING, SCALING, RUNNING = GROUPS
 
 FLAGS: tuple[Flag, ...] = (
     *group(LOOK,
@@ -182,6 +183,7 @@ FLAGS: tuple[Flag, ...] = (
     ),
     *cost_enforcement.FLAGS,
     *sharing.FLAGS,
+    *scaling.FLAGS,
 )
 
 
@@ -203,7 +205,8 @@ def read_flags(given: Mapping[str, Any], environ: Mapping[str, str]) -> tree.Set
         serving=serving.read_serving(values, environ), cost=cost.read_cost(values),
         cost_store=cost_store.read_cost_store(values, environ), cost_doors=cost_doors.read_cost_doors(values),
         enforcement=cost_enforcement.read_enforcement(values), sharing=sharing.read_partitions(values),
-        consolidation=sharing.read_consolidation(values), clusters=_clusters(values),
+        consolidation=sharing.read_consolidation(values), scaling=scaling.read_scaling(values),
+        clusters=_clusters(values),
         gpu_resources=frozenset(values["gpu_resource"]), own_namespace=own_namespace,
         log_format=values["log_format"], log_level=log_level(environ),
         pod_name=environ.get("POD_NAME") or None, pod_uid=environ.get("POD_UID", ""), environment=environ,

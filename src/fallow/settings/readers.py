@@ -151,6 +151,16 @@ def http_url(text: str) -> str:
     return text.rstrip("/")
 
 
+def secure_url(text: str) -> str:
+    """Credentials go there: over https, but on this machine."""
+    from urllib import parse  # here and not above: --help does without it
+
+    url = http_url(text)
+    if not url.startswith("https://") and not loopback.is_here(parse.urlsplit(url).hostname or ""):
+        raise ValueError(f"{text!r} is not https")
+    return url
+
+
 def secret_url(text: str) -> Secret[str]:
     """An address that nobody may see: what is wrong with it is said without it."""
     from urllib import parse  # here and not above: --help does without it

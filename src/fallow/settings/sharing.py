@@ -127,7 +127,7 @@ class ConsolidationSettings(msgspec.Struct, frozen=True, kw_only=True):
 def read_partitions(values: Mapping[str, Any]) -> PartitionSettings:
     """Raises UsageError for what would act in a dry run."""
     return PartitionSettings(
-        acts=_acts("sharing", values), by_claims=_by_claims(values), max_changes=values["sharing_max_changes"],
+        acts=may_act("sharing", values), by_claims=_by_claims(values), max_changes=values["sharing_max_changes"],
         plugin_map=values["sharing_plugin_configmap"], mig_map=values["sharing_mig_configmap"],
     )
 
@@ -135,7 +135,7 @@ def read_partitions(values: Mapping[str, Any]) -> PartitionSettings:
 def read_consolidation(values: Mapping[str, Any]) -> ConsolidationSettings:
     """Raises UsageError for what would act in a dry run."""
     return ConsolidationSettings(
-        is_on=values["consolidation"] != "off", acts=_acts("consolidation", values),
+        is_on=values["consolidation"] != "off", acts=may_act("consolidation", values),
         threshold=values["consolidation_threshold"],
     )
 
@@ -144,7 +144,7 @@ def _by_claims(values: Mapping[str, Any]) -> bool:
     return bool(values["sharing_backend"] == "dra")
 
 
-def _acts(flag: str, values: Mapping[str, Any]) -> bool:
+def may_act(flag: str, values: Mapping[str, Any]) -> bool:
     """A dry run changes nothing, whatever else is asked for."""
     acts: bool = values[flag] == "act"
     if acts and values["run_mode"] != "scale-down":

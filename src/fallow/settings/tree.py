@@ -13,6 +13,7 @@ from fallow.settings.cost import CostSettings
 from fallow.settings.cost_doors import CostDoorSettings
 from fallow.settings.cost_enforcement import EnforcementSettings
 from fallow.settings.cost_store import CostStoreSettings
+from fallow.settings.scaling import ScalingSettings
 from fallow.settings.serving import ServingSettings
 from fallow.settings.sharing import ConsolidationSettings, PartitionSettings
 from fallow.settings.telling import TellingSettings
@@ -89,6 +90,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     enforcement: EnforcementSettings = EnforcementSettings()
     sharing: PartitionSettings = PartitionSettings()
     consolidation: ConsolidationSettings = ConsolidationSettings()
+    scaling: ScalingSettings = ScalingSettings()
     clusters: tuple[ViewCluster, ...] = ()
     dry_run_scope: Literal["server", "client"]
     gpu_resources: frozenset[str]

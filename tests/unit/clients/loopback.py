@@ -57,3 +57,9 @@ def in_turn(*answers: Answer) -> Answer:
         return (left.pop(0) if len(left) > 1 else left[0])(asked)
 
     return answer
+
+
+def again(answer: web.Response) -> web.Response:
+    """The same once more: one that was sent cannot be sent again."""
+    headers = {name: value for name, value in answer.headers.items() if name != "Content-Length"}
+    return web.Response(body=answer.body, status=answer.status, headers=headers)

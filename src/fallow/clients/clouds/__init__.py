@@ -29,11 +29,13 @@ class Cloud(Protocol):
 
     async def grow(self, growth: Growth) -> None:
         """Raise the target to base + count; where it is there or above, nothing. Raises errors.OutOfStock,
-        errors.QuotaSpent."""
+        errors.QuotaSpent; errors.Conflict where the target is below the base by now: somebody lowered it, and so
+        many would be more than were asked for."""
         ...
 
     async def remove(self, group: str, ids: Sequence[str]) -> None:
-        """Exactly these machines, and the target lowered by as many. One that is gone already is no error."""
+        """Exactly these machines, and the target lowered by as many. One that is gone already is no error. Raises
+        errors.PartlyDone where only some could be."""
         ...
 
     async def notices(self) -> tuple[MachineNotice, ...]:

@@ -1,32 +1,27 @@
 """Asking a cloud what its machines cost: what the price lists of all clouds share.
 
 In: the machines whose price is wanted. Out: rows of the price book as of now, and a sentence for each that could not be
-had. `PriceWire` is one cloud's connection: signed where that is asked for, bounded in time and size, tried three times
-where trying again can help, with the errors of clients/errors.py.
+had. `PriceWire` is one cloud's connection (wire.py).
 Invariant: what a cloud answers is believed only as far as it was asked for: another machine, another region, another
 currency, nothing or an absurd amount is no price.
 """
 
 import re
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
-from typing import Final, Protocol, Self, TypeVar
+from typing import Final, Protocol
 
 import msgspec
-import yarl
 
-from fallow.clients import errors, faults, proxies, retry, signing, tls
-from fallow.clients.web import aiohttp
+from fallow.clients import errors, retry
+from fallow.clients.clouds import wire
 from fallow.model import price_table
 from fallow.model.cost import CapacityType, PriceUnit
 from fallow.model.price_table import PriceRow, PriceSource
 from fallow.model.units import Instant, Seconds
 
-T = TypeVar("T")
-
 TIMEOUT: Final[Seconds] = 30.0
 LONGEST_ANSWER: Final = 32 * 1024 * 1024  # a page of Google's catalogue is 10 MiB
-MOST_PAGES: Final = 100
 PATIENCE: Final = retry.Patience(tries=3, first_wait=1.0)
 # The one word by which a cloud says what is wrong. Its sentences may repeat what was sent.
 _CODE: Final = re.compile(
@@ -74,84 +69,21 @@ class PriceFetcher(Protocol):
     async def fetch(self, wanted: Sequence[WantedPrice], now: Instant) -> FetchedPrices: ...
 
 
-class PriceWire:
-    """`who` is asked, for messages. `environment`: for proxies."""
+class PriceWire(wire.CloudWire):
+    """Lists are long, and slow to come."""
 
     def __init__(
         self, who: str, environment: Mapping[str, str], *, timeout: Seconds = TIMEOUT,
         longest: int = LONGEST_ANSWER, patience: retry.Patience = PATIENCE,
     ) -> None:
-        self.who, self._environment, self._timeout = who, environment, timeout
-        self._longest, self._patience = longest, patience
-        self._session: aiohttp.ClientSession | None = None
+        super().__init__(who, environment, timeout=timeout, longest=longest, patience=patience)
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *why: object) -> None:
-        if self._session is not None:
-            await self._session.close()
-
-    def _open(self) -> aiohttp.ClientSession:
-        if self._session is None:
-            connector = aiohttp.TCPConnector(limit=4, ssl=tls.from_files(tls.TlsFiles(), self.who))
-            self._session = aiohttp.ClientSession(
-                connector=connector, cookie_jar=aiohttp.DummyCookieJar(), timeout=aiohttp.ClientTimeout(self._timeout),
-            )
-        return self._session
-
-    async def ask(
-        self, method: str, url: yarl.URL, now: Instant, *, signer: signing.Signer | None = None, body: bytes = b"",
-        headers: Mapping[str, str] | None = None,
-    ) -> bytes:
-        """`headers`: by their names in small letters; they are signed. All that is asked here only reads."""
-        async def attempt() -> bytes:
-            outgoing = signing.Outgoing(self._open(), method, url, body, now, headers or {})
-            proof = await signer.headers(outgoing) if signer else {}
-            return await self._ask_once(method, url, body, {**(headers or {}), **proof})
-
-        try:
-            return await retry.persist(attempt, self._patience)
-        except (errors.Unauthorized, errors.Forbidden):
-            if signer:
-                signer.forget()
-            raise
-
-    async def _ask_once(self, method: str, url: yarl.URL, body: bytes, headers: Mapping[str, str]) -> bytes:
-        proxy = proxies.find_proxy(str(url.origin()), self._environment) or None
-        try:
-            async with self._open().request(
-                method, url, data=body or None, headers=headers, proxy=proxy, allow_redirects=False
-            ) as got:
-                answer = b"".join([chunk async for chunk in self._read(got.content)])
-        except TimeoutError:
-            raise errors.Unreachable(f"{self.who} did not answer within {self._timeout:.0f} s") from None
-        except (aiohttp.ClientError, OSError) as problem:
-            raise errors.Unreachable(f"{self.who} cannot be reached: {faults.name_fault(problem)}") from None
-        if got.status != 200:
-            raise self._reject(got.status, answer, retry.read_header(got.headers.get("Retry-After")))
-        return answer
-
-    async def _read(self, content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
-        size = 0
-        async for chunk in content.iter_any():
-            size += len(chunk)
-            if size > self._longest:
-                raise errors.BadAnswer(f"{self.who} answers more than {self._longest // 1024:,} KiB")
-            yield chunk
-
-    def _reject(self, status: int, answer: bytes, wait: Seconds | None) -> errors.Rejected:
+    def explain(self, status: int, answer: bytes, wait: Seconds | None) -> errors.ClientError:
         """AWS says 400 to who asks too often."""
         found = _CODE.search(answer[:4096])
         code = next((each.decode() for each in found.groups() if each), "") if found else ""
         said = f"{self.who} answered {status}{f' ({code})' if code else ''}"
         return errors.rejection(429 if _THROTTLED.search(code) else status, said, retry_after=wait)
-
-    def decode(self, answer: bytes, shape: type[T]) -> T:
-        try:
-            return msgspec.json.decode(answer, type=shape)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            raise errors.BadAnswer(f"{self.who} gave an answer that cannot be read") from None
 
 
 def agree(prices: Sequence[Decimal]) -> Decimal:

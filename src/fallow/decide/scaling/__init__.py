@@ -3,12 +3,14 @@
 Read in this order: `foresight` (how many GPUs will be wanted), `fit` (what fits where), `templates` (what a new node
 will be), `demand` (what every pod that waits means), `tiers` and `pack` (which pools, how many), `grow`, `shrink` and
 `brakes`, `remembered` and `arrivals` (what was asked for before), `drivers` (who moves machines), `kept` (what need not
-be computed again), `plan` (all of it, in order).
+be computed again), `plan` (all of it, in order); `drain`, `spot` and `leaving` (a node that goes, step by step).
 Pure: no clock, no files, no logging.
 """
 
+from fallow.decide.scaling.drain import begin as begin_drain
 from fallow.decide.scaling.foresight import HISTORY, WEEK, Floats, Foresight, Guesser, Ints, foresee, rehearse
 from fallow.decide.scaling.kept import KeptSight
+from fallow.decide.scaling.leaving import advance
 from fallow.decide.scaling.plan import plan
 from fallow.decide.scaling.remembered import (
     clear_failures,
@@ -22,6 +24,6 @@ from fallow.decide.scaling.tiers import InstanceScore, ScalingTerms
 
 __all__ = [
     "HISTORY", "WEEK", "Floats", "Foresight", "Guesser", "InstanceScore", "Ints", "KeptSight", "ScalingTerms",
-    "clear_failures", "clear_shortage", "foresee", "note_failure", "note_shortage", "plan", "read_in_flight",
-    "read_stockouts", "rehearse",
+    "advance", "begin_drain", "clear_failures", "clear_shortage", "foresee", "note_failure", "note_shortage", "plan",
+    "read_in_flight", "read_stockouts", "rehearse",
 ]

@@ -1,7 +1,7 @@
 """Machines that were asked for: which of them are nodes by now, which are still on their way, which never came.
 
 In: what the status says was asked for, the nodes and machines of the pools, what the cloud said it does not have.
-Out: Arrivals; shortages to remember; nodes and machines that never became Ready and go.
+Out: ComingNodes: shortages to remember; nodes and machines that never became Ready and go.
 A node has arrived once it is Ready and shows its GPUs: before, pods would seem to need yet another one.
 Invariant: a node stands for one machine that was asked for, at most; what the clouds do not show is not counted twice.
 """
@@ -22,7 +22,7 @@ _SKEW: Final[Seconds] = MINUTE  # by which two clocks may differ
 _FORGOTTEN: Final[Seconds] = HOUR  # after its end a stock-out is no longer counted on
 
 
-class Arrivals(msgspec.Struct, kw_only=True):
+class ComingNodes(msgspec.Struct, kw_only=True):
     """`missing`: by token, how many are still to come. `booting`: nodes that are there and not yet of use. `failed`:
     those that never were. `retries`: something was asked for in vain, so that another may be asked for at once."""
 
@@ -40,12 +40,12 @@ class Arrivals(msgspec.Struct, kw_only=True):
         return bool(self.late)
 
 
-def settle(ground: PolicyGround, wants: Sequence[WantOfMachines], now: Instant) -> Arrivals:
+def settle(ground: PolicyGround, wants: Sequence[WantOfMachines], now: Instant) -> ComingNodes:
     policy = ground.policy
     asked = sorted(remembered.read_in_flight(policy.status), key=lambda each: (each.since, each.token))
     shortages = remembered.find_wants(policy, asked, wants)
     stockouts = tuple(each for each in remembered.read_stockouts(policy.status) if each.until > now - _FORGOTTEN)
-    found = Arrivals(open=[], arrived=[], late=[], missing={}, booting=frozenset(), failed=[], strays=[],
+    found = ComingNodes(open=[], arrived=[], late=[], missing={}, booting=frozenset(), failed=[], strays=[],
                      stockouts=stockouts)
     by_age = sorted(ground.nodes, key=lambda node: (node.created_at, node.name)) if asked else ()
     free = {node.name: node for node in by_age}

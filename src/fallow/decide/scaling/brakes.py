@@ -21,7 +21,7 @@ CALM_CYCLES: Final = 2
 COVERED: Final = 0.8  # of the GPUs, for a mean that counts
 
 
-class Measured(msgspec.Struct, frozen=True):
+class PolicyUse(msgspec.Struct, frozen=True):
     """`use`: mean of all GPUs, 0 to 1; None: not known, and `why`. `under_used`: share of the nodes, where it is."""
 
     use: float | None
@@ -29,10 +29,10 @@ class Measured(msgspec.Struct, frozen=True):
     under_used: float | None = None
 
 
-def measure(policy: ScalingPolicy, nodes: Sequence[ScaledNode], measured: str) -> Measured:
+def measure(policy: ScalingPolicy, nodes: Sequence[ScaledNode], measured: str) -> PolicyUse:
     """Weighted by GPUs, over nodes with a value; unknown where they have less than 80 % of the GPUs."""
     if measured:
-        return Measured(None, measured)
+        return PolicyUse(None, measured)
     total, known, summed, under = 0, 0, 0.0, 0
     for node in nodes:
         gpus = node.gpus or 1
@@ -42,14 +42,14 @@ def measure(policy: ScalingPolicy, nodes: Sequence[ScaledNode], measured: str) -
             summed += gpus * node.use
             under += node.use < policy.shrink_below
     if not total:
-        return Measured(None, "it has no nodes")
+        return PolicyUse(None, "it has no nodes")
     if known < COVERED * total:
-        return Measured(None, f"of {units.many(total, 'GPU')} only {known} are measured")
-    return Measured(summed / known, "", under / len(nodes))
+        return PolicyUse(None, f"of {units.many(total, 'GPU')} only {known} are measured")
+    return PolicyUse(summed / known, "", under / len(nodes))
 
 
 def find(
-    policy: ScalingPolicy, nodes: Sequence[ScaledNode], booting: frozenset[str], measured: Measured,
+    policy: ScalingPolicy, nodes: Sequence[ScaledNode], booting: frozenset[str], measured: PolicyUse,
     memory: ScalingMemory, now: Instant,
 ) -> dict[Brake, str]:
     """`booting`: nodes that were just started and are not Ready for that reason."""
@@ -73,18 +73,18 @@ def _is_leaving(node: ScaledNode) -> bool:
     return node.spot is not None or (node.drain is not None and node.drain.removing is not None)
 
 
-def is_jumping(name: str, measured: Measured, memory: ScalingMemory) -> bool:
+def is_jumping(name: str, measured: PolicyUse, memory: ScalingMemory) -> bool:
     """A jump now, or one that too few normal cycles have passed since."""
     return _jumps(name, measured, memory) or memory.calm.get(name, CALM_CYCLES) < CALM_CYCLES
 
 
-def _jumps(name: str, measured: Measured, memory: ScalingMemory) -> bool:
+def _jumps(name: str, measured: PolicyUse, memory: ScalingMemory) -> bool:
     before = memory.under_used.get(name)
     return before is not None and measured.under_used is not None and measured.under_used - before > JUMP
 
 
 def remember(
-    measured: Mapping[str, Measured], memory: ScalingMemory
+    measured: Mapping[str, PolicyUse], memory: ScalingMemory
 ) -> tuple[dict[str, float], dict[str, int]]:
     """`under_used` and `calm` of the next cycle: what is not measured is neither a jump nor calm."""
     under_used: dict[str, float] = {}

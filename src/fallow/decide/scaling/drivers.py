@@ -83,7 +83,7 @@ def _overlap(older: ScalingPolicy, younger: ScalingPolicy, nodes: Sequence[Scale
 
 
 def find_driver(policy: ScalingPolicy, drivers: Input[DriversSeen]) -> NodeDriver | None:
-    """None: it cannot be told."""
+    """None: it cannot be said."""
     if policy.driver is not NodeDriver.auto:
         return policy.driver
     match drivers:

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from fallow.decide.scaling import demand, pack, remembered, tiers, words
-from fallow.decide.scaling.brakes import Measured
+from fallow.decide.scaling.brakes import PolicyUse
 from fallow.decide.scaling.fit import FreeRoom
 from fallow.decide.scaling.pack import OpenedNode, Opening
 from fallow.decide.scaling.templates import NodeTemplate
@@ -42,7 +42,7 @@ def is_resting(policy: ScalingPolicy, now: Instant) -> bool:
 
 
 def find_busy(
-    policy: ScalingPolicy, measured: Measured, room: FreeRoom, own: Iterable[str], memory: ScalingMemory, now: Instant
+    policy: ScalingPolicy, measured: PolicyUse, room: FreeRoom, own: Iterable[str], memory: ScalingMemory, now: Instant
 ) -> Instant | None:
     """Since when its GPUs are used above the threshold and none is free; None: they are not, or nobody knows."""
     if measured.use is None or measured.use <= policy.grow_above:

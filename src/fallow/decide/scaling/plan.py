@@ -11,9 +11,21 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import numpy as np
 
-from fallow.decide.scaling import arrivals, brakes, demand, drivers, fit, grow, remembered, shrink, templates, tiers
-from fallow.decide.scaling.arrivals import Arrivals
-from fallow.decide.scaling.brakes import Measured
+from fallow.decide.scaling import (
+    arrivals,
+    brakes,
+    demand,
+    drivers,
+    fit,
+    grow,
+    remembered,
+    shrink,
+    spot,
+    templates,
+    tiers,
+)
+from fallow.decide.scaling.arrivals import ComingNodes
+from fallow.decide.scaling.brakes import PolicyUse
 from fallow.decide.scaling.demand import DemandFound, FitPlace
 from fallow.decide.scaling.drivers import PolicyGround
 from fallow.decide.scaling.fit import Bools, FreeRoom
@@ -60,7 +72,7 @@ class _Board(msgspec.Struct, kw_only=True):
     nodes: tuple[ScaledNode, ...]
     usable: Bools
     grounds: tuple[PolicyGround, ...]
-    arrived: Mapping[str, Arrivals]
+    arrived: Mapping[str, ComingNodes]
     templates: Mapping[str, Mapping[str, NodeTemplate]]
     found: DemandFound
     leaving: Mapping[str, list[ScaledPod]]  # by policy: pods of nodes that their cloud takes back, without a place
@@ -114,9 +126,9 @@ def _set_up(
     live = [ground for ground in grounds if not ground.is_blocked]
     arrived = {ground.policy.name: arrivals.settle(ground, sight.wants, now) for ground in live}
     made = {ground.policy.name: _make_templates(ground, sight, kept) for ground in live}
-    usable = np.array([_is_usable(node) for node in nodes], np.bool_)
-    places = _list_places(kept, usable, nodes, arrived, made)
-    leaving = _find_leaving(live, kept, places, made)
+    usable = np.array([_is_usable(node, now) for node in nodes], np.bool_)
+    places = _list_places(kept, usable, [node for node in nodes if _may_come_back(node, now)], arrived, made)
+    leaving = _find_leaving(live, kept, places, made, now)
     listed = {name: list(every.values()) for name, every in made.items()}
     return _Board(
         sight=sight, memory=memory, now=now, terms=terms, kept=kept, nodes=nodes, usable=usable, grounds=grounds,
@@ -124,16 +136,12 @@ def _set_up(
     )
 
 
-def _is_usable(node: ScaledNode) -> bool:
+def _is_usable(node: ScaledNode, now: Instant) -> bool:
     """The scheduler may place pods there, and we do not mean to empty it."""
     return (
         node.is_ready and not (node.is_cordoned or node.is_going or node.is_broken)
-        and node.drain is None and not is_interrupted(node)
+        and node.drain is None and not spot.is_taken_back(node, now)
     )
-
-
-def is_interrupted(node: ScaledNode) -> bool:
-    return node.spot is not None or node.warned_at is not None or node.ends_at is not None
 
 
 def _make_templates(ground: PolicyGround, sight: ScalingSight, kept: KeptSight) -> dict[str, NodeTemplate]:
@@ -152,12 +160,12 @@ def _make_templates(ground: PolicyGround, sight: ScalingSight, kept: KeptSight) 
 
 
 def _list_places(
-    kept: KeptSight, usable: Bools, nodes: Sequence[ScaledNode], arrived: Mapping[str, Arrivals],
+    kept: KeptSight, usable: Bools, emptied: Sequence[ScaledNode], arrived: Mapping[str, ComingNodes],
     made: Mapping[str, Mapping[str, NodeTemplate]],
 ) -> list[FitPlace]:
     """What is there, what we are emptying and could stop emptying, what is on its way."""
     places = [FitPlace(Fit.FitsNow, kept.room.copy(), usable)]
-    drained = [_without_taints(node) for node in nodes if _may_come_back(node)]
+    drained = [_without_taints(node) for node in emptied]
     if drained:
         room = FreeRoom(drained, [pod for node in drained for pod in kept.tenants(node.name)])
         owners = tuple(node.drain.policy if node.drain else "" for node in drained)
@@ -179,10 +187,10 @@ def _list_places(
     return places
 
 
-def _may_come_back(node: ScaledNode) -> bool:
+def _may_come_back(node: ScaledNode, now: Instant) -> bool:
     return (
         node.drain is not None and node.drain.removing is None and node.drain.reason is not DrainKind.failed
-        and node.is_ready and not node.is_going and not is_interrupted(node)
+        and node.is_ready and not node.is_going and not spot.is_taken_back(node, now)
     )
 
 
@@ -200,13 +208,13 @@ def _imagine(template: NodeTemplate, number: int) -> ScaledNode:
 
 def _find_leaving(
     live: Sequence[PolicyGround], kept: KeptSight, places: Sequence[FitPlace],
-    made: Mapping[str, Mapping[str, NodeTemplate]],
+    made: Mapping[str, Mapping[str, NodeTemplate]], now: Instant,
 ) -> dict[str, list[ScaledPod]]:
     """Served before all others: they run, and will not for long."""
     found: dict[str, list[ScaledPod]] = {}
     for ground in live:
         pods = [
-            pod for node in ground.nodes if is_interrupted(node) for pod in kept.guests(node.name).gpu
+            pod for node in ground.nodes if spot.is_taken_back(node, now) for pod in kept.guests(node.name).gpu
             if not pod.is_going and not pod.unclear
         ]
         if pods:
@@ -220,7 +228,7 @@ def _find_leaving(
 
 def _decide(board: _Board) -> ScalingPlan:
     measured = {
-        ground.policy.name: brakes.measure(ground.policy, _find_counted(ground), board.sight.measured)
+        ground.policy.name: brakes.measure(ground.policy, _find_counted(ground, board.now), board.sight.measured)
         for ground in board.grounds if not ground.is_blocked
     }
     under_used, calm = brakes.remember(measured, board.memory)
@@ -250,9 +258,10 @@ def _decide(board: _Board) -> ScalingPlan:
     )
 
 
-def _find_counted(ground: PolicyGround) -> list[ScaledNode]:
+def _find_counted(ground: PolicyGround, now: Instant) -> list[ScaledNode]:
     """Nodes whose use is asked for: those that stay."""
-    return [node for node in ground.nodes if not node.is_going and node.drain is None and not is_interrupted(node)]
+    return [node for node in ground.nodes
+            if not node.is_going and node.drain is None and not spot.is_taken_back(node, now)]
 
 
 def _rest(ground: PolicyGround) -> PolicyPlan:
@@ -278,11 +287,11 @@ def _count_tiers(nodes: Sequence[ScaledNode]) -> dict[CapacityType, int]:
 
 
 def _decide_one(
-    board: _Board, ground: PolicyGround, measured: Measured, busy: dict[str, Instant]
+    board: _Board, ground: PolicyGround, measured: PolicyUse, busy: dict[str, Instant]
 ) -> tuple[PolicyPlan, shrink.ShrinkFound]:
     policy, arrived = ground.policy, board.arrived[ground.policy.name]
     found = brakes.find(policy, ground.nodes, arrived.booting, measured, board.memory, board.now)
-    counts = _count(ground, arrived)
+    counts = _count(ground, arrived, board.now)
     before = counts.total
     grows = _find_grows(board, ground, measured, found, counts, busy)
     stop = _find_stop(board, ground, measured, found, grows)
@@ -315,12 +324,12 @@ def _decide_one(
     return made, judged
 
 
-def _count(ground: PolicyGround, arrived: Arrivals) -> TierCounts:
+def _count(ground: PolicyGround, arrived: ComingNodes, now: Instant) -> TierCounts:
     """Nodes that stay, and those on their way; one that boots is among the latter."""
     counts = TierCounts({}, {})
     for node in ground.nodes:
         is_removed = node.drain is not None and node.drain.removing is not None
-        if not (is_removed or node.is_going or is_interrupted(node)) and node.name not in arrived.booting:
+        if not (is_removed or node.is_going or spot.is_taken_back(node, now)) and node.name not in arrived.booting:
             counts.add(ground.pools[node.name], node.tier)
     for each in arrived.open:
         counts.add(each.pool, each.tier, arrived.missing[each.token])
@@ -328,7 +337,7 @@ def _count(ground: PolicyGround, arrived: Arrivals) -> TierCounts:
 
 
 def _find_grows(
-    board: _Board, ground: PolicyGround, measured: Measured, found: Mapping[Brake, str], counts: TierCounts,
+    board: _Board, ground: PolicyGround, measured: PolicyUse, found: Mapping[Brake, str], counts: TierCounts,
     busy: dict[str, Instant],
 ) -> list[Grow]:
     policy, now = ground.policy, board.now
@@ -337,7 +346,7 @@ def _find_grows(
     if ground.is_driven_by_us:
         grows += _replace(board, ground, opening, counts)
     needs = board.found.needs.get(policy.name, [])
-    since = grow.find_busy(policy, measured, board.kept.room, _name_usable(ground), board.memory, now)
+    since = grow.find_busy(policy, measured, board.kept.room, _name_usable(ground, now), board.memory, now)
     if since is not None:
         busy[policy.name] = since
     is_halted = any(brake in found for brake in _HALTS_ALL)
@@ -351,8 +360,8 @@ def _find_grows(
     return grows
 
 
-def _name_usable(ground: PolicyGround) -> list[str]:
-    return [node.name for node in ground.nodes if _is_usable(node)]
+def _name_usable(ground: PolicyGround, now: Instant) -> list[str]:
+    return [node.name for node in ground.nodes if _is_usable(node, now)]
 
 
 def _open(board: _Board, ground: PolicyGround) -> Opening:
@@ -362,12 +371,12 @@ def _open(board: _Board, ground: PolicyGround) -> Opening:
     for pool in policy.pools:
         group = remembered.find_group(ground.groups, pool)
         rooms[pool.name] = pool.most if group is None else min(pool.most, group.most)
-    spot = {
+    on_spot = {
         pod.id.uid: node.name for node in ground.nodes if node.tier is CapacityType.spot
         for pod in board.kept.guests(node.name).gpu
     } if isinstance(board.sight.limits, Known) else {}
     return Opening(
-        policy=policy, templates=made, rooms=rooms, purse=Purse(seen.sure(board.sight.limits), spot),
+        policy=policy, templates=made, rooms=rooms, purse=Purse(seen.sure(board.sight.limits), on_spot),
         terms=board.terms, shut=tiers.find_shut(policy, made, arrived.stockouts, board.now), tiers=policy.tiers,
     )
 
@@ -385,7 +394,7 @@ def _replace(board: _Board, ground: PolicyGround, opening: Opening, counts: Tier
 
 
 def _find_stop(
-    board: _Board, ground: PolicyGround, measured: Measured, found: Mapping[Brake, str], grows: Sequence[Grow]
+    board: _Board, ground: PolicyGround, measured: PolicyUse, found: Mapping[Brake, str], grows: Sequence[Grow]
 ) -> Stay | None:
     """Why no node of the policy may go now."""
     policy, status, name = ground.policy, ground.policy.status, ground.policy.name
@@ -425,7 +434,7 @@ def _add_prices(nodes: Sequence[ScaledNode]) -> float | None:
 
 def _sum_up(
     ground: PolicyGround, found: Mapping[Brake, str], grows: Sequence[Grow], releases: Sequence[Release],
-    measured: Measured,
+    measured: PolicyUse,
 ) -> str:
     """The one thing that people should know of it now."""
     if grows:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from fallow.decide.scaling import fit, words
+from fallow.decide.scaling import fit, spot, words
 from fallow.decide.scaling.drivers import PolicyGround
 from fallow.decide.scaling.fit import Bools, FreeRoom
 from fallow.model import units
@@ -71,7 +71,7 @@ class Simulated(msgspec.Struct, frozen=True):
 
 def find_stay(ground: PolicyGround, node: ScaledNode, pool: NodePool | None, now: Instant) -> Stay | None:
     """Why a node is not even looked at; None: it is."""
-    if node.spot is not None or node.warned_at is not None or node.ends_at is not None:
+    if spot.is_taken_back(node, now):
         return Stay(NodeStay.Interrupted, "its cloud takes it back")
     if node.is_broken:
         return Stay(NodeStay.CannotTell, "it has a record of ours that cannot be read")

@@ -31,7 +31,7 @@ _OF_ONE: Final = (names.HOSTNAME, names.SCALE_DOWN, *names.ZONE)  # labels that 
 
 
 class NodeTemplate(msgspec.Struct, frozen=True, kw_only=True):
-    """`replicas`: how many pods share a GPU. `source`: who told, for people."""
+    """`replicas`: how many pods share a GPU. `source`: who said, for people."""
 
     pool: NodePool
     has: Mapping[str, int] | None
@@ -50,7 +50,7 @@ class NodeTemplate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ShapeBook(msgspec.Struct, frozen=True):
-    """What is known of machine types, whoever told."""
+    """What is known of machine types, whoever said."""
 
     shapes: Register[MachineShape] = Register({})
     prices: Mapping[tuple[str, CapacityType], float] = {}
@@ -162,8 +162,8 @@ def is_passing(taint: PoolTaint) -> bool:
 
 
 def _find_gpus(pool: NodePool, model: ScaledNode | None, shape: MachineShape | None) -> int | None:
-    told = (model.gpus if model else None, pool.gpus, shape.gpus if shape else None)
-    return next((gpus for gpus in told if gpus), None)
+    said = (model.gpus if model else None, pool.gpus, shape.gpus if shape else None)
+    return next((gpus for gpus in said if gpus), None)
 
 
 def _find_replicas(pool: NodePool, model: ScaledNode | None) -> int:
@@ -175,6 +175,6 @@ def _find_replicas(pool: NodePool, model: ScaledNode | None) -> int:
 def _find_price(
     pool: NodePool, model: ScaledNode | None, shape: MachineShape | None, book: ShapeBook, kind: str
 ) -> float | None:
-    told = (pool.price, book.prices.get((kind, pool.tier)), model.price if model else None,
+    said = (pool.price, book.prices.get((kind, pool.tier)), model.price if model else None,
             shape.price if shape else None)
-    return next((price for price in told if price is not None and price >= 0), None)
+    return next((price for price in said if price is not None and price >= 0), None)

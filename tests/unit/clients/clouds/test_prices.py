@@ -19,6 +19,7 @@ from tests.unit.clients.loopback import Asked, Loopback
 
 from fallow.clients import errors, retry, signing
 from fallow.clients.clouds import pricing
+from fallow.clients.clouds import wire as clouds_wire
 from fallow.clients.clouds.aws import credentials as keys
 from fallow.clients.clouds.aws.prices import AwsPriceAddresses, AwsPrices
 from fallow.clients.clouds.azure.prices import AzurePrices
@@ -297,7 +298,7 @@ async def test_aws_pages_without_end_are_given_up() -> None:
     async with aws(lambda _: page(token="again")) as (cloud, server):
         with pytest.raises(errors.BadAnswer, match="more than 100 pages"):
             await cloud.fetch([P4D], NOW)
-    assert len(server.asked) == pricing.MOST_PAGES
+    assert len(server.asked) == clouds_wire.MOST_PAGES
 
 
 # ---- Google ---------------------------------------------------------------------------------------------------------

@@ -69,8 +69,8 @@ class SigV4:
         addresses: AwsAddresses = _USUAL,
     ) -> None:
         self._environment = environment
-        self._region = region or environment.get("AWS_REGION", "") or environment.get("AWS_DEFAULT_REGION", "")
-        if not re.fullmatch(r"[a-z0-9-]+", self._region):
+        self.region = region or environment.get("AWS_REGION", "") or environment.get("AWS_DEFAULT_REGION", "")
+        if not re.fullmatch(r"[a-z0-9-]+", self.region):
             raise errors.Misconfigured(f"{purpose} needs an AWS region such as eu-west-1")
         self._service = service
         self._addresses = addresses
@@ -80,7 +80,7 @@ class SigV4:
         keys = await self._keys.get(outgoing)
         content = outgoing.headers or ({"content-type": "application/x-www-form-urlencoded"} if outgoing.body else {})
         return sign(
-            outgoing.method, outgoing.url, content, outgoing.body, keys, self._region, self._service, outgoing.now
+            outgoing.method, outgoing.url, content, outgoing.body, keys, self.region, self._service, outgoing.now
         )
 
     def forget(self) -> None:
@@ -106,8 +106,7 @@ class SigV4:
             "RoleSessionName": self._environment.get("AWS_ROLE_SESSION_NAME") or _SESSION_NAME,
             "WebIdentityToken": token,
         }
-        suffix = "amazonaws.com.cn" if self._region.startswith("cn-") else "amazonaws.com"
-        sts = self._addresses.sts or f"https://sts.{self._region}.{suffix}"
+        sts = self._addresses.sts or service_url("sts", self.region)
         request = exchange.CloudRequest("AWS STS", "POST", f"{sts}/", form=form)
         return _read_sts(await exchange.fetch(outgoing.session, request))
 
@@ -133,6 +132,10 @@ class SigV4:
             raise errors.Misconfigured("this AWS instance has no role, and no other AWS credentials were found")
         request = ask("GET", roles + urllib.parse.quote(listed[0]), headers)
         return _keys_of(await exchange.fetch_json(session, request, _KeyDocument))
+
+
+def service_url(service: str, region: str) -> str:
+    return f"https://{service}.{region}.amazonaws.com{'.cn' if region.startswith('cn-') else ''}"
 
 
 def sign(

@@ -17,7 +17,8 @@ import yarl
 
 from fallow.clients import errors
 from fallow.clients.clouds.aws import credentials
-from fallow.clients.clouds.pricing import MOST_PAGES, FetchedPrices, Harvest, PriceWire, WantedPrice, agree
+from fallow.clients.clouds.pricing import FetchedPrices, Harvest, PriceWire, WantedPrice, agree
+from fallow.clients.clouds.wire import MOST_PAGES
 from fallow.model import price_table, units
 from fallow.model.cost import CapacityType
 from fallow.model.node_facts import AWS
@@ -130,7 +131,7 @@ class AwsPrices:
             token = page.next_token or ""
             if not token:
                 return
-        raise errors.BadAnswer(f"{self._wire.who} answers with more than {MOST_PAGES} pages")
+        raise self._wire.too_many_pages()
 
     # ---- spot ----
 
@@ -153,8 +154,7 @@ class AwsPrices:
                     had.miss(f"{each}, {sale.zone}", problem)
 
     async def _list_sales(self, region: str, types: Iterable[str], now: Instant) -> AsyncIterator["_Sale"]:
-        suffix = "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"
-        url = yarl.URL(f"{self._addresses.ec2 or f'https://ec2.{region}.{suffix}'}/")
+        url = yarl.URL(f"{self._addresses.ec2 or credentials.service_url('ec2', region)}/")
         asked = {
             "Action": "DescribeSpotPriceHistory", "Version": "2016-11-15", "ProductDescription.1": _LINUX,
             "StartTime": units.rfc3339(now), "MaxResults": "1000",
@@ -169,7 +169,7 @@ class AwsPrices:
                 yield sale
             if not token:
                 return
-        raise errors.BadAnswer(f"{self._wire.who} answers with more than {MOST_PAGES} pages")
+        raise self._wire.too_many_pages()
 
 
 class _Sale(msgspec.Struct, frozen=True):

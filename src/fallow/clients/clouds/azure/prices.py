@@ -12,7 +12,8 @@ import msgspec
 import yarl
 
 from fallow.clients import errors
-from fallow.clients.clouds.pricing import MOST_PAGES, FetchedPrices, Harvest, PriceWire, WantedPrice, agree
+from fallow.clients.clouds.pricing import FetchedPrices, Harvest, PriceWire, WantedPrice, agree
+from fallow.clients.clouds.wire import MOST_PAGES
 from fallow.model import price_table
 from fallow.model.cost import CapacityType
 from fallow.model.node_facts import AZURE
@@ -79,19 +80,8 @@ class AzurePrices:
                 yield meter
             if not page.next_page_link:
                 return
-            url = self._check(page.next_page_link)
-        raise errors.BadAnswer(f"{self._wire.who} answers with more than {MOST_PAGES} pages")
-
-    def _check(self, link: str) -> yarl.URL:
-        """Whoever answers does not choose whom we ask next."""
-        try:
-            url, own = yarl.URL(link), yarl.URL(self._url)
-            is_own = (url.scheme, url.host, url.port) == (own.scheme, own.host, own.port)
-        except ValueError:
-            is_own = False
-        if not is_own:
-            raise errors.BadAnswer(f"{self._wire.who} leads to another host")
-        return url
+            url = self._wire.check_link(page.next_page_link, self._url)
+        raise self._wire.too_many_pages()
 
     def _fits(self, meter: _Meter, each: WantedPrice) -> bool:
         name = f"{meter.meter_name} {meter.sku_name}"

@@ -14,8 +14,9 @@ from typing import Final
 import msgspec
 import yarl
 
-from fallow.clients import errors, signing
-from fallow.clients.clouds.pricing import MOST_PAGES, FetchedPrices, Harvest, PriceWire, WantedPrice, agree
+from fallow.clients import signing
+from fallow.clients.clouds.pricing import FetchedPrices, Harvest, PriceWire, WantedPrice, agree
+from fallow.clients.clouds.wire import MOST_PAGES
 from fallow.model.cost import CapacityType
 from fallow.model.node_facts import GCP
 from fallow.model.price_table import USD, PriceSource
@@ -137,7 +138,7 @@ class GooglePrices:
             token = page.next_page_token
             if not token:
                 return found
-        raise errors.BadAnswer(f"{self._wire.who} answers with more than {MOST_PAGES} pages")
+        raise self._wire.too_many_pages()
 
 
 def _read_sku(sku: _Sku, currency: str) -> _Listed | None:

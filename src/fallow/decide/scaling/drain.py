@@ -1,0 +1,128 @@
+"""A node that is being emptied so that its machine can go: its record says how far it is, each call what comes next.
+
+    BeginDrain -> EvictNow ... -> RemoveMachine -> (the Node object goes, or DeleteNode)
+            \\__________\\-> UndoDrain
+
+In: a LeavingNode, read just before; now. Out: the steps that are due, in order; StayPut: to wait.
+Invariant: whatever of a step is not done is found missing the next time. Anybody's word stops a drain: a pod that must
+stay, a pod that waits and fits, people who uncordon it, a policy that is gone. Only once its machine was told to go is
+there no way back.
+"""
+
+from typing import Final
+
+import msgspec
+
+from fallow.decide.scaling import fit
+from fallow.model import units
+from fallow.model.policies.scaling import NodeDriver
+from fallow.model.scaling import (
+    BeginDrain,
+    DeleteNode,
+    DrainKind,
+    DrainRecord,
+    EvictionRank,
+    EvictNow,
+    LeavingNode,
+    LeavingStep,
+    Release,
+    RemoveMachine,
+    ScaledNode,
+    ScaledPod,
+    StayPut,
+    UndoDrain,
+)
+from fallow.model.units import MINUTE, Instant, Seconds
+
+ASK_AGAIN: Final[Seconds] = 10.0
+NODE_STAYS: Final[Seconds] = 15 * MINUTE  # its object, after its machine was told to go
+_TELL_AGAIN: Final[Seconds] = MINUTE
+_TAKEN_WITHIN: Final[Seconds] = 30 * MINUTE  # by another autoscaler, once it is empty
+RANKS: Final = tuple(EvictionRank)  # who goes first
+
+
+def begin(release: Release, node: ScaledNode, now: Instant) -> BeginDrain:
+    return BeginDrain(DrainRecord(
+        v=1, policy=release.policy, since=now, reason=release.kind, because=release.because,
+        cordoned_by_us=not node.is_cordoned,
+    ))
+
+
+def advance(there: LeavingNode, record: DrainRecord, now: Instant) -> LeavingStep:
+    if record.removing is not None:
+        return _see_off(record, record.removing, now)
+    if why := _find_end(there, record):
+        return UndoDrain(why, uncordons=record.cordoned_by_us and there.node.is_cordoned)
+    if record.reason is DrainKind.failed:
+        return RemoveMachine(msgspec.structs.replace(record, removing=now))
+    left = [pod for pod in there.pods if not pod.stays]
+    if not left:
+        return _remove(there, record, now)
+    assert there.policy is not None
+    if now - record.since > there.policy.drain_patience:
+        return undo_late(record, there.policy.drain_patience, len(left))
+    if record.reason is DrainKind.under_used and there.node.use is None:
+        return StayPut("how much its GPUs are used is not known now")
+    return evict_next(there, now)
+
+
+def _find_end(there: LeavingNode, record: DrainRecord) -> str:
+    """Why a drain must be undone; "": it goes on."""
+    policy, node = there.policy, there.node
+    if policy is None or not policy.acts:
+        return f"policy {record.policy} is gone or acts no longer"
+    if not node.is_cordoned:
+        return "somebody uncordoned it"
+    if record.reason is DrainKind.failed:
+        return "it is Ready after all" if node.is_ready else ""
+    if node.kept:
+        return f"somebody wants it to stay: {node.kept}"
+    if there.wanted:
+        return f"{there.wanted} waits and fits here"
+    if there.blocked:
+        return there.blocked
+    guests = [pod for pod in there.pods if not pod.stays]
+    if fixed := next((pod for pod in guests if (pod.fixed or pod.unclear) and not pod.is_going), None):
+        return f"{fixed.id.namespace}/{fixed.id.name} must stay: {fixed.fixed or fixed.unclear}"
+    if record.reason is not DrainKind.under_used and any(fit.count_gpus(pod.asks) for pod in guests):
+        return "a pod uses its GPUs again"
+    if record.reason is DrainKind.under_used and node.use is not None and node.use >= policy.shrink_below:
+        return "its GPUs are used again"
+    return ""
+
+
+def undo_late(record: DrainRecord, patience: Seconds, left: int) -> UndoDrain:
+    said = f": {record.refused}" if record.refused else ""
+    because = f"{units.many(left, 'pod')} were still there after {units.spoken(patience)}{said}"
+    return UndoDrain(because, uncordons=record.cordoned_by_us)
+
+
+def evict_next(there: LeavingNode, now: Instant) -> LeavingStep:
+    """One at a time, the lowest in rank first: where one is refused, nobody else is moved in vain."""
+    left = [pod for pod in there.pods if not pod.stays and not pod.is_going]
+    if not left:
+        return StayPut("waits for its last pods to end")
+    pod = min(left, key=rank)
+    if there.refused_at is not None and 0 <= now - there.refused_at < ASK_AGAIN:
+        return StayPut(f"{pod.id.namespace}/{pod.id.name} may not go yet; asked again every {ASK_AGAIN:.0f} s")
+    return EvictNow(pod.id)
+
+
+def rank(pod: ScaledPod) -> tuple[int, str, str]:
+    return RANKS.index(pod.rank), pod.id.namespace, pod.id.name
+
+
+def _remove(there: LeavingNode, record: DrainRecord, now: Instant) -> LeavingStep:
+    if there.driver is NodeDriver.direct:
+        return RemoveMachine(msgspec.structs.replace(record, removing=now))
+    assert there.policy is not None
+    if now - record.since > there.policy.drain_patience + _TAKEN_WITHIN:
+        return UndoDrain("it was empty, and nobody took it away", uncordons=record.cordoned_by_us)
+    return StayPut(f"it is empty, for {there.driver} to take away")
+
+
+def _see_off(record: DrainRecord, removing: Instant, now: Instant) -> LeavingStep:
+    """Whether the cloud heard of it is not known after a crash: it is told again, which does no harm."""
+    if now - removing > NODE_STAYS:
+        return DeleteNode(f"its machine was told to go {units.spoken(now - removing)} ago")
+    return RemoveMachine(record) if now - removing >= _TELL_AGAIN else StayPut("its machine was told to go")

@@ -1,0 +1,132 @@
+"""A node whose cloud takes it back: who must leave when, so that everybody has time to end well.
+
+    BeginSpot -> (a replacement is started) -> EvictNow low, medium, high -> DeleteNow where a budget refused too long
+
+In: a LeavingNode with a notice or its record; now. Out: the steps that are due, in order. Without a deadline (a
+recommendation) it is a normal drain, and budgets bind.
+Invariant: nobody is given no time at all; no pod is asked to leave later than its own grace before the end. A notice
+that does not come true is undone.
+"""
+
+from typing import Final
+
+from fallow.decide.scaling import drain
+from fallow.model import units
+from fallow.model.policies.scaling import NodeDriver
+from fallow.model.scaling import (
+    BeginSpot,
+    DeleteNow,
+    DrainKind,
+    DrainRecord,
+    EvictionRank,
+    EvictNow,
+    LeavingNode,
+    LeavingStep,
+    RemoveMachine,
+    ScaledNode,
+    ScaledPod,
+    SpotRecord,
+    StayPut,
+    UndoDrain,
+)
+from fallow.model.units import MINUTE, Instant, Seconds
+
+SLOTS: Final = {EvictionRank.low: 0.0, EvictionRank.medium: 10.0, EvictionRank.high: 20.0}
+SHORT_LEAD: Final[Seconds] = 45.0  # no time for slots
+MARGIN: Final[Seconds] = 5.0
+FALSE_ALARM: Final[Seconds] = 10 * MINUTE  # Ready so long after its end
+
+
+def is_noticed(node: ScaledNode, now: Instant) -> bool:
+    """A notice that has not been begun with, and is not long over."""
+    if node.ends_at is not None:
+        return now < node.ends_at + FALSE_ALARM
+    return node.warned_at is not None and not (node.rests_until is not None and now < node.rests_until)
+
+
+def is_taken_back(node: ScaledNode, now: Instant) -> bool:
+    return node.spot is not None or is_noticed(node, now)
+
+
+def begin(there: LeavingNode, now: Instant) -> BeginSpot:
+    """Also where a recommendation becomes a notice, or its end moves."""
+    node, before = there.node, there.node.spot
+    ours = before or node.drain
+    return BeginSpot(SpotRecord(
+        v=1, policy=there.policy.name if there.policy else "", since=before.since if before else now,
+        ends_at=node.ends_at, cordoned_by_us=ours.cordoned_by_us if ours else not node.is_cordoned,
+        replaced=before.replaced if before else (),
+    ))
+
+
+def advance(there: LeavingNode, record: SpotRecord, now: Instant) -> tuple[LeavingStep, ...]:
+    node = there.node
+    if there.policy is None or not there.policy.acts:
+        return (_undo(record, f"policy {record.policy} is gone or acts no longer"),)
+    if node.ends_at is not None and node.ends_at != record.ends_at:
+        return (begin(there, now),)
+    if record.ends_at is None:
+        return (_follow_advice(there, record, now),)
+    if node.is_ready and now > record.ends_at + FALSE_ALARM:
+        return (_undo(record, "its machine is still there 10 min after its end: a false alarm"),)
+    return _clear(there, record, record.ends_at, now)
+
+
+def _undo(record: SpotRecord, because: str) -> UndoDrain:
+    return UndoDrain(because, uncordons=record.cordoned_by_us)
+
+
+def _follow_advice(there: LeavingNode, record: SpotRecord, now: Instant) -> LeavingStep:
+    assert there.policy is not None
+    patience = there.policy.drain_patience
+    left = [pod for pod in there.pods if not pod.stays]
+    if not left and there.driver is NodeDriver.direct:
+        return RemoveMachine(DrainRecord(
+            v=1, policy=record.policy, since=record.since, reason=DrainKind.empty,
+            because="its cloud may take it back, and it is empty", cordoned_by_us=record.cordoned_by_us, removing=now,
+        ))
+    if now - record.since > patience:
+        return _undo(record, f"its cloud only may take it back, and did not within {units.spoken(patience)}")
+    if not left:
+        return StayPut(f"it is empty, for {there.driver} to take away")
+    if there.blocked:
+        return _undo(record, there.blocked)
+    if fixed := next((pod for pod in left if (pod.fixed or pod.unclear) and not pod.is_going), None):
+        return _undo(record, f"{fixed.id.namespace}/{fixed.id.name} must stay: {fixed.fixed or fixed.unclear}")
+    return drain.evict_next(there, now)
+
+
+def _clear(there: LeavingNode, record: SpotRecord, ends_at: Instant, now: Instant) -> tuple[LeavingStep, ...]:
+    left = [pod for pod in there.pods if not pod.stays and not pod.is_going]
+    due = [pod for pod in left if now >= find_moment(pod, record.since, ends_at)]
+    steps: list[LeavingStep] = []
+    for pod in sorted(due, key=drain.rank):
+        step = _send_off(there, pod, ends_at, now)
+        if step is not None:
+            steps.append(step)
+    if steps:
+        return tuple(steps)
+    waits = f"{units.many(len(left), 'pod')} leave later" if left else "everybody has left, or is leaving"
+    return (StayPut(f"it ends at {units.rfc3339(ends_at)}; {waits}"),)
+
+
+def find_moment(pod: ScaledPod, since: Instant, ends_at: Instant) -> Instant:
+    """When it is asked to leave: by its rank, but in time for its own grace."""
+    if ends_at - since <= SHORT_LEAD:
+        return since
+    return min(since + SLOTS[pod.rank], _find_latest(pod, ends_at))
+
+
+def _find_latest(pod: ScaledPod, ends_at: Instant) -> Instant:
+    return ends_at - pod.grace - MARGIN
+
+
+def _send_off(there: LeavingNode, pod: ScaledPod, ends_at: Instant, now: Instant) -> LeavingStep | None:
+    """None: it was refused a moment ago, and there is time to ask again."""
+    grace = max(1.0, min(pod.grace, ends_at - now - MARGIN))
+    if pod.id.uid in there.refused:
+        if now >= _find_latest(pod, ends_at):
+            return DeleteNow(pod.id, grace)
+        if there.refused_at is not None and 0 <= now - there.refused_at < MARGIN:
+            return None
+    return EvictNow(pod.id, grace)
