@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
+from tests.unit.decide.scaling.stage import NOW, daemon, node, pod, policy
 
 from fallow import names
 from fallow.decide import scaling
@@ -28,7 +29,6 @@ from fallow.model.scaling import (
     StayPut,
     UndoDrain,
 )
-from tests.unit.decide.scaling.stage import NOW, daemon, node, pod, policy
 
 LOW, MEDIUM, HIGH = EvictionRank
 RECORD = DrainRecord(1, "default", NOW - 60, DrainKind.under_used, "hardly used", True)
@@ -79,13 +79,16 @@ def test_who_refuses_too_long_is_left_there() -> None:
     assert isinstance(drained(there, record=tell(since=NOW - 900)), EvictNow)
     step = drained(there, record=tell(since=NOW - 901, refused="Cannot evict pod: budget"))
     assert isinstance(step, UndoDrain)
-    assert step.uncordons and step.rests == 3600 and "Cannot evict" in step.because
+    assert step.uncordons
+    assert step.rests == 3600
+    assert "Cannot evict" in step.because
 
 
 @pytest.mark.accepts("scaling", 13)
 def test_who_waits_and_fits_stops_a_drain() -> None:
     step = drained(pod("a", 1, "n1"), wanted="ml/new")
-    assert isinstance(step, UndoDrain) and "ml/new" in step.because
+    assert isinstance(step, UndoDrain)
+    assert "ml/new" in step.because
     assert isinstance(drained(record=tell(removing=NOW - 5), wanted="ml/new"), StayPut)
 
 
@@ -102,7 +105,8 @@ def test_anybodys_word_stops_a_drain(change: dict[str, Any]) -> None:
 
 def test_somebody_elses_cordon_stays() -> None:
     step = drained(pod("a", 1, "n1", fixed="nobody makes it again"), record=tell(cordoned_by_us=False))
-    assert isinstance(step, UndoDrain) and not step.uncordons
+    assert isinstance(step, UndoDrain)
+    assert not step.uncordons
 
 
 @pytest.mark.parametrize("kind", [DrainKind.empty, DrainKind.squatted])
@@ -137,9 +141,11 @@ def test_a_node_that_never_came_goes_unless_it_does_come() -> None:
 
 def test_a_record_that_cannot_be_read_is_undone() -> None:
     step = drained(record=None, is_broken=True)
-    assert isinstance(step, UndoDrain) and step.uncordons
+    assert isinstance(step, UndoDrain)
+    assert step.uncordons
     other = drained(record=None, is_broken=True, taints=())
-    assert isinstance(other, UndoDrain) and not other.uncordons
+    assert isinstance(other, UndoDrain)
+    assert not other.uncordons
 
 
 @given(
@@ -180,9 +186,11 @@ def taken(
 def test_a_notice_cordons_first() -> None:
     assert taken(pod("a", 1, "n1"), record=None) == (BeginSpot(SPOT),)
     admin = taken(record=None, is_cordoned=True)[0]
-    assert isinstance(admin, BeginSpot) and not admin.record.cordoned_by_us
+    assert isinstance(admin, BeginSpot)
+    assert not admin.record.cordoned_by_us
     during = taken(record=None, is_cordoned=True, drain=RECORD)[0]
-    assert isinstance(during, BeginSpot) and during.record.cordoned_by_us
+    assert isinstance(during, BeginSpot)
+    assert during.record.cordoned_by_us
 
 
 @pytest.mark.accepts("scaling", 17)
@@ -224,7 +232,8 @@ def test_one_who_refuses_does_not_keep_the_others() -> None:
 def test_a_false_alarm_is_undone_and_not_begun_again() -> None:
     assert isinstance(taken(now=NOW + 120 + 600)[0], StayPut)
     step = taken(now=NOW + 120 + 601)[0]
-    assert isinstance(step, UndoDrain) and step.uncordons
+    assert isinstance(step, UndoDrain)
+    assert step.uncordons
     assert isinstance(taken(now=NOW + 120 + 601, is_ready=False)[0], StayPut)
     assert isinstance(taken(record=None, now=NOW + 120 + 601)[0], StayPut)
 
@@ -236,10 +245,12 @@ def test_advice_of_a_cloud_is_a_polite_drain() -> None:
     fixed = pod("c", 1, "n1", fixed="nobody makes it again")
     assert isinstance(taken(fixed, record=record, lead=None)[0], UndoDrain)
     removal = taken(record=record, lead=None)[0]
-    assert isinstance(removal, RemoveMachine) and removal.record.removing == NOW
+    assert isinstance(removal, RemoveMachine)
+    assert removal.record.removing == NOW
     assert isinstance(taken(*two, record=record, lead=None, now=NOW + 901)[0], UndoDrain)
     notice = taken(*two, record=record, now=NOW + 30)[0]
-    assert isinstance(notice, BeginSpot) and notice.record.ends_at == NOW + 120
+    assert isinstance(notice, BeginSpot)
+    assert notice.record.ends_at == NOW + 120
     rests = taken(record=None, lead=None, rests_until=NOW + 60)
     assert isinstance(rests[0], StayPut)
 
@@ -256,7 +267,8 @@ def test_nobody_is_killed_without_time_nor_told_after_the_end(
     record = msgspec.structs.replace(SPOT, ends_at=NOW + lead)
     for step in taken(there, record=record, lead=lead, now=NOW + late, refused=refused):
         if isinstance(step, EvictNow | DeleteNow):
-            assert step.grace is not None and 1 <= step.grace <= max(1.0, grace)
+            assert step.grace is not None
+            assert 1 <= step.grace <= max(1.0, grace)
             assert step.grace <= max(1.0, lead - late - 5)
         else:
             assert isinstance(step, StayPut)
