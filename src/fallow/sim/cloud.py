@@ -83,6 +83,7 @@ class PretendMachine(msgspec.Struct, kw_only=True):
     """`ends_at`: when it is gone. `warned_at`: when its cloud says so."""
 
     id: str
+    number: int
     group: PretendGroup
     zone: str
     node: str  # what its node is called
@@ -91,6 +92,7 @@ class PretendMachine(msgspec.Struct, kw_only=True):
     warned_at: Instant = _NEVER
     ends_at: Instant = _NEVER
     is_told: bool = False  # to go, by us
+    is_asked_for: bool = False  # by a growth; else the group replaces one that went
 
     @property
     def provider_id(self) -> str:
@@ -188,6 +190,8 @@ class PretendCloud:
         now, group = self._answer(), self._find(growth.group)
         target = growth.base + growth.count
         more = target - self._targets[group.id]
+        if growth.base > self._targets[group.id]:
+            raise errors.rejection(409, f"{group.id}: its target is below {growth.base} by now")
         if more <= 0:
             return
         if target > group.most:
@@ -199,7 +203,10 @@ class PretendCloud:
                 kind = group.shape.instance_type
                 raise errors.OutOfStock(f"{group.id}: no {kind} to be had", instance_type=kind, zone=group.zones[0])
         self._targets[group.id], self._is_settled = target, False
+        before = self.started
         self._go_on()
+        for one in [one for one in self._alive.values() if one.number >= before]:
+            one.is_asked_for = True
 
     async def remove(self, group: str, ids: Sequence[str]) -> None:
         now = self._answer()
@@ -263,7 +270,8 @@ class PretendCloud:
                     provider_id=one.provider_id, seen_at=now, ends_at=one.ends_at, receipt=one.id
                 )
         there = Counter(one.group.id for one in self._alive.values() if not one.is_told)
-        self._is_settled = all([self._fill(group, there[group.id], now) for group in self._groups.values()])
+        lacking = [group.id for group in self._groups.values() if not self._fill(group, there[group.id], now)]
+        self._is_settled = not lacking
         times = (at for one in self._alive.values() for at in (one.boots_at, one.warned_at, one.ends_at) if at > now)
         self._due = min(times, default=_NEVER)
         return now
@@ -299,8 +307,9 @@ class PretendCloud:
         drawn, fate, life = float(rng.uniform(*group.boots)), float(rng.random()), float(rng.exponential())
         name = f"{group.id.rpartition('/')[2]}-{self.started:05}"
         one = PretendMachine(
-            id=name, group=group, zone=zone, node=f"host-{self.started:05}" if fate < group.renamed else name,
-            launched_at=now, boots_at=now + (drawn if boots is None else boots),
+            id=name, number=self.started, group=group, zone=zone, launched_at=now,
+            node=f"host-{self.started:05}" if fate < group.renamed else name,
+            boots_at=now + (drawn if boots is None else boots),
         )
         if boots is None and group.renamed <= fate < group.renamed + group.astray:
             one.boots_at = _NEVER

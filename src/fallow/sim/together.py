@@ -1,16 +1,17 @@
 """What idle pausing, sharing and scaling would have done to a past together, with the parts of it apart.
 
-In: a World of a past, the rule by which is paused, which parts are played. Out: Together: GPU-hours that each part freed,
-how much of that left the bill because nodes went, and the money.
-Sharing comes first: who could do with a quarter of a GPU, by the advice of `fallow optimize` and by what it used in all
-its life, is given one, on nodes that are cut for it beforehand. Then, look after look, the brain of idleness pauses, and
-the brain of scaling lets nodes go that nobody is on, and brings them back.
-Invariant: a GPU-second is claimed once. Of the GPUs whose node is gone, first those that a pause freed count as its, then
-those that sharing spared, and only the rest, which nobody held anyway, as scaling's. Money is only what left the bill.
+In: a World of a past, the rule by which is paused, which parts are played. Out: Together: GPU-hours that each part
+freed, how much of that left the bill because nodes went, and the money.
+Sharing comes first: who could do with a quarter of a GPU, by the advice of `fallow optimize` and by what it used in
+all its life, is given one, on nodes that are cut for it beforehand. Then, look after look, the brain of idleness
+pauses, and the brain of scaling lets nodes go that nobody is on, and brings them back.
+Invariant: a GPU-second is claimed once. Of the GPUs whose node is gone, first those that a pause freed count as its,
+then those that sharing spared, and only the rest, which nobody held anyway, as scaling's. Money is only what left the
+bill.
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Final
 
 import msgspec
@@ -25,7 +26,7 @@ from fallow.sim import backtest
 from fallow.sim.month import over_world
 from fallow.sim.month.ours import Ours
 from fallow.sim.world.lives import NONE
-from fallow.sim.world.world import PARTS, Part, SimNode, SimState, World
+from fallow.sim.world.world import PARTS, Part, SimNode, World
 
 IDLE, SHARING, SCALING = "idle", "sharing", "scaling"
 PARTS_PLAYED: Final = (IDLE, SHARING, SCALING)
@@ -137,7 +138,7 @@ class _Counting:
         nodes = list(world.nodes.values())
         gone = [node for node in nodes if not node.there]
         all_gpus, off = sum(node.gpus for node in nodes), float(sum(node.gpus for node in gone))
-        paused = float((world.is_paused * self._shares[world.last_node]).sum())
+        paused = float((world.paused * self._shares[world.last_node]).sum())
         running = sum(float(world.running[seats].sum()) for seats in sharers)
         held = float((world.running * self._shares[world.last_node]).sum())
         freed = {IDLE: paused, SHARING: running * (1 - _QUARTER)}
@@ -175,8 +176,17 @@ def play(
         counting.count(interval, sharers)
         if scene is not None and scaler is not None:
             scene.follow()
-            backtest.drive(scaler.tick())
+            _drive(scaler.tick())
     return _add_up(going, counting, unknown, len(sharers), scaler)
+
+
+def _drive(going: Coroutine[None, None, None]) -> None:
+    """To its end: the pretend cloud answers at once."""
+    try:
+        going.send(None)
+    except StopIteration:
+        return
+    raise RuntimeError("the pretend cloud does not wait for anything")
 
 
 def _add_up(

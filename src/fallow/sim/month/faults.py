@@ -30,7 +30,7 @@ class MonthFault(msgspec.Struct, frozen=True):
 LENGTHS: Final = {
     "provider-down": 40 * MINUTE, "throttled": 20 * MINUTE, "lying-target": 30 * MINUTE, "lagging-list": 30 * MINUTE,
     "half-unready": 15 * MINUTE, "metrics-gone": 90 * MINUTE, "metrics-zero": 20 * MINUTE, "clock-jump": 30 * MINUTE,
-    "budgets-refuse": HOUR, "spot-notices": MINUTE, "kill": MINUTE,
+    "budgets-refuse": HOUR, "spot-notices": MINUTE, "kill": 20 * MINUTE,
 }
 _IN_CLOUD: Final = {
     "provider-down": CloudFault.down, "throttled": CloudFault.throttled, "lying-target": CloudFault.lying,
@@ -67,6 +67,15 @@ class Trouble:
         self._ours, self._faults, self._rng = ours, faults, np.random.default_rng([seed, 23])
         self._struck = frozenset[str]()
         self.seen = set[str]()  # faults that were
+
+    def is_near(self) -> bool:
+        """Whether something is wrong, or was just now."""
+        now = self._ours.scene.now
+        return any(fault.begins <= now < fault.ends + HOUR / 2 for fault in self._faults)
+
+    def next_at(self) -> Instant:
+        now = self._ours.scene.now
+        return min((fault.begins for fault in self._faults if fault.begins > now), default=now + HOUR)
 
     def strike(self) -> None:
         now, ours = self._ours.scene.now, self._ours

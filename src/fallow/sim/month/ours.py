@@ -8,7 +8,7 @@ Invariant: `laws` is asked before every pod is sent away, every machine is remov
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import msgspec
@@ -16,7 +16,7 @@ import msgspec
 from fallow import names
 from fallow.clients import errors
 from fallow.decide import scaling
-from fallow.model import units
+from fallow.model import scaling_status, units
 from fallow.model.cluster import PodId
 from fallow.model.machines import Growth, WantOfMachines
 from fallow.model.policies.scaling import NodePool, ScalingPolicy
@@ -41,6 +41,7 @@ from fallow.model.scaling import (
 )
 from fallow.model.seen import Known, Unseen
 from fallow.model.units import HOUR, Instant, Seconds
+from fallow.sim.month import claims
 from fallow.sim.month.scene import MonthNode, Scene
 
 PACE: Final[Seconds] = 30.0
@@ -78,12 +79,20 @@ class Laws(msgspec.Struct):
         if node.pods:
             self.broken.append(f"{node.name} was removed with {len(node.pods)} pods on it")
 
-    def check_growth(self, scene: Scene, grow: Grow, coming: int) -> None:
-        """Never more machines on their way than there is anybody for."""
-        leaving = sum(len(node.pods) for node in scene.nodes.values() if node.spot is not None)
-        most = len(scene.waiting) + leaving + (grow.count if not grow.pods else 0)
-        if coming > most:
-            self.broken.append(f"{grow.pool.name}: {coming} machines on their way for {most} who wait")
+    def count_homeless(self, scene: Scene, patience: Seconds) -> int:
+        """Who fits onto no machine that was asked for before and is on its way; less those asked for just now."""
+        asked = [one for one in scene.cloud.coming() if one.is_asked_for and scene.now - one.launched_at < patience]
+        coming = [one for one in asked if one.launched_at < scene.now]
+        leaving = [pod for node in scene.nodes.values() if node.ends_at is not None for pod in node.pods.values()]
+        asking = [pod.job for pod in (*scene.waiting.values(), *leaving)]
+        room = [one.group.shape.gpus or 0 for one in coming]
+        homeless = claims.put(asking, [claims.claim_of(one.group) for one in coming], room)
+        return len(homeless) - (len(asked) - len(coming))
+
+    def check_growth(self, grow: Grow, started: int, homeless: int) -> None:
+        """Nothing is grown twice for the same pods."""
+        if grow.pods and started > homeless:
+            self.broken.append(f"{started} of {grow.pool.name} for {homeless} who fit onto none that comes")
 
 
 class Ours:
@@ -228,15 +237,14 @@ class Ours:
     def _remember(self, in_flight: Iterable[InFlight], stockouts: Iterable[StockOut]) -> None:
         """What must not be forgotten stands in the status."""
         self.before_effect()
-        self.status["inFlight"] = [_write_in_flight(each) for each in in_flight]
-        self.status["stockouts"] = [_write_stockout(each) for each in stockouts]
+        self.status["inFlight"] = scaling_status.write_in_flight(tuple(in_flight))
+        self.status["stockouts"] = scaling_status.write_stockouts(tuple(stockouts))
 
     async def _grow_all(self, plan: PolicyPlan) -> None:
         if not plan.grows:
             return
         flying, shut = list(plan.in_flight), plan.stockouts
-        groups = await self.cloud.groups([pool.group for pool in self.policy.pools])
-        targets = {group.id: group.target for group in groups}
+        targets = await self._find_targets()
         for number, grow in enumerate(plan.grows):
             for pool in (grow.pool, *grow.others):
                 base = targets.get(pool.group)
@@ -256,16 +264,30 @@ class Ours:
                     )
                     self._remember(flying, shut)
                     continue
+                except errors.ClientError:
+                    self.memory = scaling.note_failure(self.memory, self.policy.name, self.now)
+                    self._remember(flying, shut)
+                    break
                 flying.append(made)
                 targets[pool.group] = base + grow.count
                 shut = scaling.clear_shortage(shut, pool=pool.name, tier=pool.tier)
                 self._remember(flying, shut)
                 break
 
+    async def _find_targets(self) -> dict[str, int | None]:
+        """As they now are; none where the cloud does not say, and then nothing is grown."""
+        try:
+            groups = await self.cloud.groups([pool.group for pool in self.policy.pools])
+        except errors.ClientError:
+            return {}
+        return {group.id: group.target for group in groups}
+
     async def _ask(self, grow: Grow, pool: NodePool, made: InFlight) -> None:
         self.before_effect()
+        homeless = self.laws.count_homeless(self.scene, self.policy.provision_patience)
+        before = self.cloud.started
         await self.cloud.grow(Growth(group=pool.group, count=made.count, base=made.base, token=made.token))
-        self.laws.check_growth(self.scene, grow, len(self.cloud.coming()))
+        self.laws.check_growth(grow, self.cloud.started - before, homeless)
         self.grown += made.count
         self.reasons[grow.reason] = self.reasons.get(grow.reason, 0) + made.count
         self.before_effect()
@@ -337,18 +359,3 @@ class Ours:
 
 def _round_up(at: Instant) -> Instant:
     return math.ceil(at / PACE) * PACE if math.isfinite(at) else at
-
-
-def _write_in_flight(each: InFlight) -> Mapping[str, Any]:
-    return {
-        "pool": each.pool, "tier": str(each.tier), "count": each.count, "base": each.base, "token": each.token,
-        "since": units.rfc3339(each.since), "instanceType": each.instance_type, "zone": each.zone,
-        "prewarm": each.is_prewarm,
-    }
-
-
-def _write_stockout(each: StockOut) -> Mapping[str, Any]:
-    return {
-        "pool": each.pool, "tier": str(each.tier), "until": units.rfc3339(each.until), "failures": each.failures,
-        "instanceType": each.instance_type, "zone": each.zone,
-    }

@@ -51,10 +51,11 @@ def list_groups(world: World, book: price_book.ModelPrices) -> dict[str, tuple[P
 
 
 def make_policy(groups: dict[str, tuple[PretendGroup, list[str]]]) -> ScalingPolicy:
-    """All of it as it is unless people say otherwise, but that it acts."""
+    """As it is unless people say otherwise, but that it acts, and adds nodes only for who waits: in a past nobody comes
+    because there is room."""
     return ScalingPolicy(
         name="backtest", mode=ScalingMode.act, provider=MachineProvider.custom, driver=NodeDriver.direct,
-        most=sum(group.most for group, _ in groups.values()), tiers=(CapacityType.on_demand,),
+        grow_above=1.0, most=sum(group.most for group, _ in groups.values()), tiers=(CapacityType.on_demand,),
         pools=tuple(
             NodePool(
                 name=group.id, tier=CapacityType.on_demand, most=group.most, group=group.id, labels=group.shape.labels,

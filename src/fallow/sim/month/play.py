@@ -101,7 +101,7 @@ async def play_troubled(jobs: Sequence[GpuJob], days: float, *, seed: int) -> Tr
     ours, planned, ticks = make_ours(scene), faults.plan_faults(MONDAY, days, seed), 0
     trouble = faults.Trouble(ours, planned, seed)
     while scene.now < MONDAY + days * DAY:
-        scene.advance(scene.now + min(PACE, ours.next_look() - scene.now))
+        scene.advance(min(ours.next_look(), scene.now + PACE if trouble.is_near() else trouble.next_at()))
         trouble.strike()
         await ours.tick()
         ticks += 1

@@ -9,49 +9,20 @@ Nothing here looks at what GPUs do.
 """
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Sequence
 from typing import Final
 
-import msgspec
-
 from fallow.clients import errors
-from fallow.model.cost import CapacityType
 from fallow.model.machines import Growth
 from fallow.model.units import Instant, Seconds
-from fallow.sim.cloud import CloudFault, PretendGroup
+from fallow.sim.cloud import CloudFault
 from fallow.sim.month import pools
+from fallow.sim.month.claims import Claim, bundle, claim_of, put
 from fallow.sim.month.jobs import GpuJob
-from fallow.sim.month.scene import LARGE, MonthNode, Scene
+from fallow.sim.month.scene import MonthNode, Scene
 
 _SURE: Final[Seconds] = 15.0
 _BUDGET: Final = 0.1
 _CALM: Final[Seconds] = 60.0
-
-
-class Claim(msgspec.Struct):
-    """A machine to be bought, and how much of it is spoken for."""
-
-    tier: CapacityType
-    gpus: int
-
-    is_large: bool
-
-    def fits(self, job: GpuJob) -> bool:
-        """Machines that are kept for large jobs, and those that are not, are two pools."""
-        most = pools.SIZES[-1] if self.is_large else LARGE - 1
-        return self.gpus + job.gpus <= most and self.suits(job)
-
-    def suits(self, job: GpuJob) -> bool:
-        return job.spot == (self.tier is CapacityType.spot) and (job.is_large or not self.is_large)
-
-    @property
-    def size(self) -> int:
-        return next(size for size in pools.SIZES if size >= self.gpus)
-
-    @property
-    def price(self) -> float:
-        return pools.PER_GPU[self.tier] * self.size
 
 
 class Rival:
@@ -90,9 +61,9 @@ class Rival:
     # ---- more -------------------------------------------------------------------------------------------------------
 
     async def _grow(self) -> None:
-        coming = [_claim(one.group) for one in self._cloud.coming()]
+        coming = [claim_of(one.group) for one in self._cloud.coming()]
         room = [one.group.shape.gpus or 0 for one in self._cloud.coming()]
-        homeless = _put(self._waiting(), coming, room)
+        homeless = put(self._waiting(), coming, room)
         for claim in bundle(homeless):
             await self._buy(claim)
 
@@ -130,8 +101,8 @@ class Rival:
         if not all(job.may_move for job in asked):
             return False
         others = [one for one in self.scene.nodes.values() if one is not node and one.is_open]
-        claims = [_claim(one.machine.group) for one in others]
-        left = _put(asked, claims, [one.free for one in others])
+        claims = [claim_of(one.machine.group) for one in others]
+        left = put(asked, claims, [one.free for one in others])
         if not left:
             await self._empty(node)
             return True
@@ -174,34 +145,3 @@ class Rival:
             if node := by_id.get(notice.provider_id):
                 await self._empty(node)
         await self._cloud.forget(told)
-
-
-def _claim(group: PretendGroup) -> Claim:
-    return Claim(group.tier, 0, (group.shape.gpus or 0) >= LARGE)
-
-
-def _put(asked: Iterable[GpuJob], claims: Sequence[Claim], room: Sequence[int]) -> list[GpuJob]:
-    """Who fits nowhere among these, largest first."""
-    free, left = Counter(dict(enumerate(room))), list[GpuJob]()
-    for job in sorted(asked, key=lambda job: -job.gpus):
-        fitting = [
-            place for place, claim in enumerate(claims)
-            if free[place] >= job.gpus and claim.suits(job)
-        ]
-        if fitting:
-            free[min(fitting, key=lambda place: free[place])] -= job.gpus
-        else:
-            left.append(job)
-    return left
-
-
-def bundle(asked: Iterable[GpuJob]) -> list[Claim]:
-    """As few machines as hold them."""
-    claims = list[Claim]()
-    for job in sorted(asked, key=lambda job: -job.gpus):
-        tier = CapacityType.spot if job.spot else CapacityType.on_demand
-        found = next((claim for claim in claims if claim.is_large == job.is_large and claim.fits(job)), None)
-        if found is None:
-            claims.append(found := Claim(tier, 0, job.is_large))
-        found.gpus += job.gpus
-    return claims

@@ -310,6 +310,11 @@ class World:
         """What a clock in this world shows."""
         return self.now + self.amount(Fault.clock_jump)
 
+    @property
+    def paused(self) -> Bools:
+        """Of each seat: whether it would be held, were it not paused."""
+        return self._paused
+
     def columns_before(self, window: Seconds) -> Indices:
         """The columns sampled within the window that ends now, oldest first; at most one round of the ring."""
         count = min(self.taken, self.span.columns, round(window / self.span.step))
