@@ -81,7 +81,7 @@ bench: setup world ## Print the figures, side by side with what they are compare
 acceptance: setup ## Print every acceptance line with the tests that prove it and their last result
 	$(BIN)/python -m tests.acceptance
 
-docs: setup ## Write flags, metrics, reasons and alerts in docs/operators, the CRD, the roles and their bounds in deploy/, the dashboard's types anew from the code
+docs: setup ## Write flags, metrics, reasons and alerts in docs/operators, the CRD, the roles and their bounds in deploy/, the Helm chart, the dashboard's types anew from the code
 	$(BIN)/python -m docs.write
 	$(BIN)/python -m docs.api_types
 

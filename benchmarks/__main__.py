@@ -11,7 +11,7 @@ import sys
 BENCHMARKS = (
     "help_time", "commands", "commands_live", "listing", "plan", "cycle", "questions", "one_shot", "scrape", "backtest",
     "exporter", "packing", "departures", "api", "live", "pages", "books", "cost", "ledger", "webhook", "extender",
-    "extender_live",
+    "extender_live", "node_stories", "scaling",
 )
 
 

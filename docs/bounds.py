@@ -22,9 +22,10 @@ USER = f"system:serviceaccount:{roles.HOME}:gpu-pruner"
 GROUP = "admissionregistration.k8s.io"
 ABOUT = """# Made from the code by `make docs`.
 # Bounds on gpu-pruner's own account. Whoever may patch a Deployment may run anything in it; this policy lets that one
-# account change only what a pause changes, and nothing at all in protected namespaces; of nodes with GPUs the cordon,
-# with the record that tells why, and two labels for NVIDIA's programs; a pod goes only by an eviction that names its
-# uid, a template of claims only if it is one of ours. No other account is touched.
+# account change only what a pause changes, and the mark of a restart that a GPUSharingPolicy asks for; and nothing at
+# all in protected namespaces; of nodes with GPUs the cordon, with the record that tells why, and two labels for
+# NVIDIA's programs; a pod goes only by an eviction that names its uid, a template of claims only if it is one of ours.
+# No other account is touched.
 # For another account than the shipped one change the matchCondition; for other protected namespaces the expression
 # that lists them.
 """
@@ -32,6 +33,7 @@ ABOUT = """# Made from the code by `make docs`.
 _HOOKS = tuple(f"{GROUP}/{kind}webhookconfigurations" for kind in ("validating", "mutating"))
 _POD = "/pods"
 _NODE, _MAP = "/nodes", "/configmaps"
+_DAEMONS = "apps/daemonsets"
 _TEMPLATE = "resource.k8s.io/resourceclaimtemplates"
 _CONFIG = f"{names.GROUP}/{names.NODE_CONFIG_PLURAL}"
 _NODE_LABELS = (names.MIG_CONFIG, names.PLUGIN_CONFIG, names.CONSOLIDATION)
@@ -40,8 +42,12 @@ _KEYS = {
     PLUGIN_MAP: f"k.startsWith('{partition.OURS}')", MIG_MAP: f"k == '{partition.MIG_KEY}'",
     (roles.HOME, names.OWNER_USE): f"k == '{owner_use.KEY}'",
 }
+_RESTARTED = tuple(f"apps/{each}" for each in roles.RESTARTED)
+_TEMPLATE_NOTES = ("template", "metadata", "annotations")
 _KEPT_BY_SERVER = ("annotations", "generation", "managedFields", "resourceVersion")
-_OURS = f"k.startsWith('{names.GROUP}/') || k.startsWith('{names.ALIAS_GROUP}/') || k in variables.stops"
+# The server itself counts there how often a DaemonSet's template changed.
+_COUNTED = f"(k == 'deprecated.daemonset.template.generation' && variables.what == '{_DAEMONS}')"
+_OURS = f"k.startsWith('{names.GROUP}/') || k.startsWith('{names.ALIAS_GROUP}/') || k in variables.stops || {_COUNTED}"
 
 
 class Folded(str):
@@ -89,8 +95,9 @@ def _same_members(new: str, old: str, free: Iterable[tuple[str, ...]]) -> str:
     return f"{ordered} && {new}.all(e, {old}.exists_one(o, o.name == e.name && {_same_but('e', 'o', free)}))"
 
 
-def _spec_rule(written: tuple[str, ...]) -> str:
+def _spec_rule(written: tuple[str, ...], *, restarts: bool = False) -> str:
     free = [pointers.parts(pointer)[1:] for pointer in written]
+    free += [(*_TEMPLATE_NOTES, names.RESTARTED_AT)] if restarts else []
     counts = [pointers.parts(pointer)[1:] for pointer in written if record.is_count(pointer)]
     same = _same_but("variables.spec", "variables.oldSpec", free)
     return " && ".join([same, *(_is_sane("variables.spec", path) for path in counts)])
@@ -193,6 +200,18 @@ def _is_known() -> str:
     return f"variables.what in {_words(_resource(row) for row in _rows())}"
 
 
+def _restart_rule() -> str:
+    """Pods are made anew only together with the mark for which back-off that is."""
+    new, old = (
+        f"{_below(f'variables.{each}', (*_TEMPLATE_NOTES, names.RESTARTED_AT))}.orValue('')"
+        for each in ("spec", "oldSpec")
+    )
+    mark, before = (f"variables.{each}[?'{names.SHARING_RESTARTED}'].orValue('')" for each in ("notes", "oldNotes"))
+    backs_off = f"{mark} == variables.notes[?'{names.BACKOFF_UNTIL}'].orValue('')"
+    told = f"{mark} != {before} && {backs_off}"
+    return f"!(variables.what in {_words(_RESTARTED)}) || {new} == {old} || ({told})"
+
+
 def _spoken(pointer: str) -> str:
     return ".".join(pointers.parts(pointer)).replace(f".{pointers.EVERY}", "[]")
 
@@ -216,11 +235,12 @@ def _stop_annotations(row: kinds.Kind) -> tuple[str, ...]:
     return (*(pointers.parts(each)[-1] for each in _written(row) if each.startswith(own)), *row.touches)
 
 
-def _by_spec() -> dict[tuple[str, ...], list[kinds.Kind]]:
-    """The kinds, by what of their spec a pause writes."""
-    found: dict[tuple[str, ...], list[kinds.Kind]] = {}
+def _by_spec() -> dict[tuple[tuple[str, ...], bool], list[kinds.Kind]]:
+    """The kinds, by what of their spec a pause writes, and whether they are restarted."""
+    found: dict[tuple[tuple[str, ...], bool], list[kinds.Kind]] = {}
     for row in _rows():
-        found.setdefault(tuple(each for each in _written(row) if each.startswith("/spec/")), []).append(row)
+        written = tuple(each for each in _written(row) if each.startswith("/spec/"))
+        found.setdefault((written, _resource(row) in _RESTARTED), []).append(row)
     return found
 
 
@@ -272,11 +292,19 @@ def _validations() -> list[tuple[str, str]]:
         ("only metadata and spec are its to change",
          _same("dyn(object)", "dyn(oldObject)", "k in ['metadata', 'spec']")),
     ]
-    for written, rows in _by_spec().items():
+    for (written, restarts), rows in _by_spec().items():
         may = f"nothing but {' and '.join(map(_spoken, written))}" if written else "nothing"
+        may += " and the mark of a restart" if restarts else ""
         where = f"!(variables.what in {_words(_resource(row) for row in rows)})"
         kind = ", ".join(row.kind for row in rows)
-        changes.append((f"in the spec of {kind} {may} is its to change", f"{where} || ({_spec_rule(written)})"))
+        rule = _spec_rule(written, restarts=restarts)
+        changes.append((f"in the spec of {kind} {may} is its to change", f"{where} || ({rule})"))
+    daemons = _spec_rule((), restarts=True)
+    changes += [
+        ("in the spec of DaemonSet nothing but the mark of a restart is its to change",
+         f"variables.what != '{_DAEMONS}' || ({daemons})"),
+        ("pods are not its to restart without a mark for which back-off of sharing that is", _restart_rule()),
+    ]
     gates = _same_but("variables.spec", "variables.oldSpec", [("schedulingGates",)])
     fewer = "variables.oldSpec[?'schedulingGates'].orValue([])"
     left = f"variables.spec[?'schedulingGates'].orValue([]) == {fewer}.filter(g, g.name != '{names.BUDGET_GATE}')"
@@ -291,7 +319,7 @@ def _validations() -> list[tuple[str, str]]:
     )
     changes.append((
         "in the spec of a kind that it does not know nothing but whole numbers directly below it is its to change",
-        f"{_is_known()} || variables.what in {_words((_POD, _NODE, _CONFIG))} || "
+        f"{_is_known()} || variables.what in {_words((_POD, _NODE, _CONFIG, _DAEMONS))} || "
         f"({_same('variables.spec', 'variables.oldSpec', f'({number})')})",
     ))
     changes.extend(_volume_rules())

@@ -15,10 +15,9 @@ from fallow.settings.sharing import MIG_MAP, PLUGIN_MAP
 HOME, TEAM = "gpu-pruner-system", "my-team"  # where it runs; the one namespace it looks into, as an example
 READ, PATCH = ("get", "list", "watch"), ("patch",)
 SECRETS = ("gpu-pruner-slack-webhook", "gpu-pruner-config")
-OURS = (
-    names.POLICY_PLURAL, names.BUDGET_PLURAL, names.ATTRIBUTION_PLURAL, names.SHARING_POLICY_PLURAL,
-    names.NODE_CONFIG_PLURAL,
-)
+COSTS = (names.BUDGET_PLURAL, names.ATTRIBUTION_PLURAL)
+OURS = (names.POLICY_PLURAL, names.SHARING_POLICY_PLURAL, names.NODE_CONFIG_PLURAL, *COSTS)
+RESTARTED = ("deployments", "statefulsets", "daemonsets")  # where sharing hurt, and a policy says so
 STEERING = (kinds.SCALED_OBJECT, kinds.KUEUE_WORKLOAD)
 EVENTS = ("events.k8s.io", ["events"], ("create", "patch"))
 FURTHER = {
@@ -31,6 +30,7 @@ FURTHER = {
 
 OWNERS = "Every kind that may own a GPU pod: the workload is the topmost of them, so the others must be seen too."
 STEERED = "Others that steer the same pods."
+WITH_COSTS = "What GPUs cost, if you say so (--cost)."
 OWN_NAMESPACE = "A Role may read its own namespace by name: acknowledgements and opt-outs may stand there."
 
 
@@ -88,7 +88,9 @@ def _reading(*, one_namespace: bool) -> list[str]:
     rules += [_rule("resource.k8s.io", ["resourceclaims"], READ)]
     if not one_namespace:
         rules += [_rule("apiextensions.k8s.io", ["customresourcedefinitions"], READ)]
-        rules += [_rule(names.GROUP, OURS, READ), _rule(names.GROUP, [f"{each}/status" for each in OURS], PATCH)]
+        for plurals, why in ((OURS[:-len(COSTS)], ""), (COSTS, WITH_COSTS)):
+            rules += [_rule(names.GROUP, plurals, READ, why=why)]
+            rules += [_rule(names.GROUP, [f"{each}/status" for each in plurals], PATCH, why=why)]
     return rules
 
 
@@ -96,7 +98,7 @@ def _at_home() -> list[str]:
     rules = [
         _rule("coordination.k8s.io", ["leases"], ["create"], why="`create` cannot be limited to a name."),
         _rule("coordination.k8s.io", ["leases"], ["get", "update"], only=[names.LEASE]),
-        _rule("", ["configmaps"], ["get"], only=[names.PRICES], why="What GPUs cost, if you say so (--cost)."),
+        _rule("", ["configmaps"], ["get"], only=[names.PRICES], why=WITH_COSTS),
     ]
     return _grant("gpu-pruner", rules, HOME)
 
@@ -198,13 +200,25 @@ def sharing(about: str) -> str:
         _rule("resource.k8s.io", CLAIMING[:1], ["create", "patch", "delete"],
               why="... and the templates by which pods ask for it: deploy/acting/15-bounds.yaml."),
     ]
-    return _file(about, [
-        *_grant("gpu-pruner-sharing", [finalizer, *NODES, *templates]), *_grant("gpu-pruner-sharing", maps, where),
-    ])
+    restarts = _rule("apps", RESTARTED, ["get", *PATCH],
+                     why="guard.restartOnRevert: pods made anew where sharing hurt. Never without 15-bounds.yaml.")
+    rules = [finalizer, *NODES, *templates, restarts]
+    return _file(about, [*_grant("gpu-pruner-sharing", rules), *_grant("gpu-pruner-sharing", maps, where)])
 
 
 def consolidation(about: str) -> str:
     return _file(about, _grant("gpu-pruner-consolidation", NODES))
+
+
+def leaving(about: str) -> str:
+    """For as long as an uninstall takes: to give back whatever may be held, of every kind, also of those that are not
+    switched on any more."""
+    rules = [
+        *_rules(kinds.KINDS, PATCH), *_rules(STEERING, PATCH), _rule("*", ["*/scale"], ["get", "patch"]), *NODES[::2],
+        _rule("", ["pods"], PATCH, why="Gates of budgets."),
+        _rule(names.GROUP, [names.NODE_CONFIG_PLURAL], PATCH, why="Its finalizer."),
+    ]
+    return _file(about, _grant("gpu-pruner-uninstall", rules))
 
 
 FILES: dict[str, Callable[[], str]] = {

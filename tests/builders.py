@@ -25,7 +25,8 @@ from fallow.model.usage import Signal
 NOW: Instant = parse_instant("2026-11-15T12:00:00Z")  # a Sunday
 WINDOW: Seconds = 30 * MINUTE
 GROUPS = {
-    "Deployment": "apps", "ReplicaSet": "apps", "StatefulSet": "apps", "InferenceService": "serving.kserve.io",
+    "Deployment": "apps", "ReplicaSet": "apps", "StatefulSet": "apps", "DaemonSet": "apps",
+    "InferenceService": "serving.kserve.io",
     "Notebook": "kubeflow.org", "Job": "batch", "Pod": "", "LeaderWorkerSet": "leaderworkerset.x-k8s.io",
     "PyTorchJob": "kubeflow.org", "RayJob": "ray.io",
 }

@@ -70,7 +70,8 @@ class Block(msgspec.Struct, frozen=True):
 
 
 def pages() -> list[Path]:
-    found = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md")]
+    found = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md"),
+             ROOT / "charts" / "fallow" / "README.md"]
     return sorted(found)
 
 
@@ -137,7 +138,8 @@ def check(command: Command, *, is_mention: bool = False) -> None:
     program, *words = command.words
     checks: dict[str, Callable[[Sequence[str]], None]] = {
         "make": _check_make, "kubectl": _check_kubectl, "podman": _check_files, "pip": _check_files,
-        "promtool": _check_files, "curl": _check_nothing, "sed": _check_nothing, "export": _check_export,
+        "promtool": _check_files, "helm": _check_files, "curl": _check_nothing, "sed": _check_nothing,
+        "export": _check_export,
     }
     try:
         if program in OURS:
@@ -184,7 +186,7 @@ def _check_make(words: Sequence[str]) -> None:
 
 def _check_files(words: Sequence[str]) -> None:
     for word in words:
-        if word.startswith(("deploy/", "examples/", "docs/")) and not (ROOT / word).exists():
+        if word.startswith(("deploy/", "examples/", "docs/", "charts/")) and not (ROOT / word).exists():
             raise Wrong(f"there is no {word}")
 
 

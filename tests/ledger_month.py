@@ -131,6 +131,7 @@ class Month:
         self._pods = dict[tuple[str, str, bool], cluster.Pod]()
         self._spans = dict[tuple[str, int], dict[SpendState, int]]()
         self._renamed_at = next(look.at for look in self.looks if look.at > BEGIN + 10 * DAY and look.is_calm)
+        self._by_uid = {life.uid: life for life in self.lives}
         for life in self.lives:
             self._work(life)
 
@@ -257,13 +258,14 @@ class Month:
 
     # ---- what is shown at a look ----
 
-    def pods_at(self, now: int) -> list[cluster.Pod]:
+    @functools.lru_cache(4)  # noqa: B019  # the eyes and the cycle ask for the same look
+    def pods_at(self, now: int) -> tuple[cluster.Pod, ...]:
         found = []
         for life in self.lives:
             is_left = life.stays and life.end <= now < life.end + 6 * HOUR
             if not life.is_short and life.begin <= now and (now < life.end or is_left):
                 found.append(self._pod(life, now))
-        return found
+        return tuple(found)
 
     def departures(self, after: int, until: int) -> tuple[cluster.Departure, ...]:
         gone = (life for life in self.lives if after < life.end <= until and not life.stays)
@@ -315,7 +317,7 @@ class Month:
 
     def rows_at(self, now: int, pods: Sequence[cluster.Pod]) -> decision.HeldRows:
         """A GPU is said to be idle only when it was so for long enough."""
-        by_uid, rows = {life.uid: life for life in self.lives}, list[tuple[int, str, float, float]]()
+        by_uid, rows = self._by_uid, list[tuple[int, str, float, float]]()
         for index, pod in enumerate(pods):
             life = by_uid[pod.uid]
             if pod.has_ended or not life.is_measured or any(begin <= now < end for begin, end in life.blind):

@@ -80,18 +80,29 @@ def lasting(what: Slice, t0: int, t1: int, **more: object) -> Interval:
 def _growth(interval: Interval) -> Ints:
     """A column for each second since the begin: what cost, use cost and energy came to until then, rounded as a bill
     is."""
-    t0, second = interval.t0, np.arange(interval.t0, interval.t1, dtype=np.int64)
-    number = second // HOUR - t0 // HOUR  # of the hour, within the interval
-    spent = np.append(0, _half_even((interval.slice.rate_nano or 0) * (second + 1 - t0), HOUR))
-    starts = np.flatnonzero(np.diff(number, prepend=-1))  # of its hours
-    used = burned = np.zeros(len(second), np.int64)
+    passed = np.arange(1, interval.t1 - interval.t0 + 1, dtype=np.int64)  # seconds, after each of them
+    starts = _starts(interval, 0, len(passed))
+    length = np.diff(starts, append=len(passed))
+    spent = np.append(0, _half_even((interval.slice.rate_nano or 0) * passed, HOUR))
+    used = burned = np.zeros(len(passed), np.int64)
     if any(interval.use) and interval.slice.state is USED:
-        use, in_hour = _hours(interval.use, len(starts))[number], spent[1:] - spent[starts][number]
-        used = _half_even(in_hour % WHOLE * use, WHOLE, in_hour // WHOLE * use)
+        use = np.repeat(_hours(interval.use, len(starts)), length)
+        in_hour = spent[1:] - np.repeat(spent[starts], length)
+        if (interval.slice.rate_nano or 0) < 2**62 // WHOLE:
+            used = _half_even(in_hour * use, WHOLE)
+        else:  # the product may not fit
+            used = _half_even(in_hour % WHOLE * use, WHOLE, in_hour // WHOLE * use)
     if any(interval.energy_mj):
-        energy, length = _hours(interval.energy_mj, len(starts))[number], np.diff(starts, append=len(second))[number]
-        burned = _half_even(energy * (second + 1 - t0 - starts[number]), length)
+        energy = np.repeat(_hours(interval.energy_mj, len(starts)), length)
+        burned = _half_even(energy * (passed - np.repeat(starts, length)), np.repeat(length, length))
     return np.stack((spent, _go_on(used, starts), _go_on(burned, starts)))
+
+
+def _starts(interval: Interval, first: int, last: int) -> Ints:
+    """Where hours of the clock begin within its seconds from `first` until before `last`, which are counted from
+    there."""
+    begin = interval.t0 + first
+    return np.append(0, np.arange(HOUR - begin % HOUR, last - first, HOUR))
 
 
 def _go_on(within: Ints, starts: Ints) -> Ints:
@@ -106,10 +117,10 @@ def _hours(said: Sequence[int | None], count: int) -> Ints:
 
 def _half_even(number: Ints, by: Ints | int, more: Ints | int = 0) -> Ints:
     """`more` + number / by; a product of all of it may not fit."""
-    whole, rest = np.divmod(number, by)
-    whole = whole + more
-    rounded: Ints = whole + ((2 * rest > by) | ((2 * rest == by) & (whole % 2 == 1)))
-    return rounded
+    whole, rest = np.divmod(2 * number + by, 2 * by)  # half up, but for halves
+    whole += more
+    whole -= (rest == 0) & (whole & 1 == 1)
+    return whole
 
 
 def second_by_second(
@@ -121,13 +132,12 @@ def second_by_second(
         if first >= last:
             continue
         what = interval.slice
-        grew = np.diff(_growth(interval)[:, first : last + 1])
-        state = _states(interval, first, last)
-        for each in np.unique(state).tolist():
-            seconds = state == each
-            time = what.share * int(seconds.sum())
-            cost, use, energy = grew[:, seconds].sum(axis=1).tolist()
-            sums = found[name(interval)].setdefault(STATES[each], [0] * 5)
+        grew, starts = np.diff(_growth(interval)[:, first : last + 1]), _starts(interval, first, last)
+        in_hours = np.add.reduceat(grew, starts, axis=1).T.tolist()
+        lengths = np.diff(starts, append=last - first).tolist()
+        for number, (length, (cost, use, energy)) in enumerate(zip(lengths, in_hours, strict=True)):
+            hour = (interval.t0 + first) // HOUR - interval.t0 // HOUR + number
+            time, sums = what.share * length, found[name(interval)].setdefault(_state(interval, hour), [0] * 5)
             for at, amount in enumerate((cost, use, time, time if what.rate_nano is None else 0, energy)):
                 sums[at] += amount
     fields = ("cost", "use_cost", "gpu_micro_seconds", "unpriced", "energy_mj")
@@ -137,13 +147,11 @@ def second_by_second(
     }
 
 
-def _states(interval: Interval, first: int, last: int) -> Ints:
-    """Of each second: one that was used as nobody knows how much is unknown."""
+def _state(interval: Interval, hour: int) -> SpendState:
+    """In an hour of it, counted from its first: one that was used as nobody knows how much is unknown."""
     state = interval.slice.state
-    known = [state is not USED or (at < len(interval.use) and interval.use[at] is not None) for at in range(25)]
-    codes = np.where(known, STATES.index(state), STATES.index(UNKNOWN))
-    hours = np.arange(interval.t0 + first, interval.t0 + last) // HOUR - interval.t0 // HOUR
-    return codes[hours]
+    is_known = state is not USED or (hour < len(interval.use) and interval.use[hour] is not None)
+    return state if is_known else UNKNOWN
 
 
 def as_groups(sums: Iterable[CostSum]) -> dict[tuple[str, ...], dict[SpendState, Amounts]]:

@@ -15,7 +15,8 @@ FIELD_MANAGER: Final = "fallow"
 RESUME_FIELD_MANAGER: Final = "fallow-resume"
 DEFAULT_CLUSTER: Final = "default"  # what the API calls a cluster that was given no name
 LEASE: Final = "gpu-pruner"
-SYSTEM_NAMESPACES: Final = ("gpu-pruner-system", "fallow-system")  # where we are installed; by our manifests, the first
+# Where we are installed; by our manifests, the first.
+SYSTEM_NAMESPACES: Final = ("gpu-pruner-system", "fallow-system", "gpu-autoscaler-system")
 DAEMON_SERVICE: Final = "gpu-pruner-dashboard"  # through which a daemon answers
 DAEMON_PORT: Final = 8080
 RELAYED_AUTHORIZATION: Final = "X-Fallow-Authorization"  # for us behind a proxy that keeps Authorization to itself
@@ -274,6 +275,8 @@ BACKOFF_UNTIL: Final = f"{GROUP}/sharing-backoff-until"
 SHARING_REVERTS: Final = f"{GROUP}/sharing-reverts"
 REVERTED_POLICY: Final = f"{GROUP}/sharing-reverted-policy"
 REVERTED_BECAUSE: Final = f"{GROUP}/sharing-reverted-because"
+SHARING_RESTARTED: Final = f"{GROUP}/sharing-restarted"  # the back-off for which its pods were made anew
+RESTARTED_AT: Final = "kubectl.kubernetes.io/restartedAt"  # in a template: as `kubectl rollout restart` does it
 BACKOFF_MARKS: Final = (BACKOFF_UNTIL, SHARING_REVERTS, REVERTED_POLICY, REVERTED_BECAUSE)
 
 # ... and what the sharing webhook leaves on a pod that it changed.
@@ -359,6 +362,7 @@ class Event:
     INVALID_SHARING_MODE: Final = "InvalidSharingMode"
     REPARTITION_FAILED: Final = "RepartitionFailed"
     SHARING_REVERTED: Final = "SharingReverted"
+    SHARING_RESTARTED: Final = "SharingRestarted"
     EMPTYING: Final = "NodeEmptying"
     EMPTIED: Final = "NodeEmptied"
     EMPTYING_STOPPED: Final = "NodeEmptyingStopped"

@@ -173,7 +173,7 @@ METRICS: tuple[Metric, ...] = (
     *_money("gpu_autoscaler_month_projected_cost", "What this UTC month will have cost if it goes on as it did."),
     *_money("gpu_autoscaler_total_savings", "What was saved this UTC month, of all types, as far as it was realised."),
     *_money("gpu_autoscaler_spot_savings", "Of that, by spot nodes."),
-    *_money("gpu_autoscaler_sharing_savings", "Of that, by sharing GPUs; absent until something measures it."),
+    *_money("gpu_autoscaler_sharing_savings", "Of that, by sharing: GPUs that pods would have had to themselves."),
     *_money("gpu_autoscaler_autoscaling_savings", "Of that, by removed nodes; absent until something measures it."),
     *_money("gpu_autoscaler_waste_savings", "Of that, by pausing what was idle."),
     *_money("gpu_autoscaler_ack_cost", "What open acknowledgements have cost while their workloads were idle."),

@@ -85,7 +85,7 @@ class Eyes:
         at, since = int(now), self._heard
         self._heard = at
         return cluster.Inventory(
-            pods=tuple(self._month.pods_at(at)), workloads=(), sees_all=True, **ledger_month.registers(self._month, at),
+            pods=self._month.pods_at(at), workloads=(), sees_all=True, **ledger_month.registers(self._month, at),
             departures=() if since is None else self._month.departures(since, at),
         )
 
@@ -100,10 +100,7 @@ class Life:
         self._month, self._now = month, float(BEGIN)
         self.ledger = place.ledger(spool=spool.Spool(path))
         self.store = self.ledger._store = Store(self.ledger._store)
-        plain = builders.World().snapshot()
-        self._cycle = decision.Cycle(
-            brain.make_plan(plain, builders.mandate(), decision.Memory(), 0.0), plain, (), "", 0.0
-        )
+        self._cycle = plain_cycle()
         self.story = story.BooksStory(
             eyes=Eyes(month), latest=self._look_idle, metrics=telemetry.Telemetry(), term=lambda: term,
             ledger=wiring.LedgerWriter(self.ledger, term=lambda: term, billing=Prices()), cluster_name="c1",
@@ -111,7 +108,7 @@ class Life:
         )
 
     def _look_idle(self) -> decision.Cycle:
-        pods = tuple(self._month.pods_at(int(self._now)))
+        pods = self._month.pods_at(int(self._now))
         replace, rows = msgspec.structs.replace, self._month.rows_at(int(self._now), pods)
         plan, seen = self._cycle.plan, self._cycle.snapshot
         return replace(self._cycle, plan=replace(plan, at=self._now, rows=rows), snapshot=replace(seen, pods=pods))
@@ -126,6 +123,12 @@ class Life:
             return await self.story.tick(turn)
         except errors.ClientError as problem:
             return self.story.fail(str(problem), turn)
+
+
+@functools.cache
+def plain_cycle() -> decision.Cycle:
+    plain = builders.World().snapshot()
+    return decision.Cycle(brain.make_plan(plain, builders.mandate(), decision.Memory(), 0.0), plain, (), "", 0.0)
 
 
 class Prices:

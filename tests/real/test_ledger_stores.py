@@ -14,6 +14,7 @@ import psycopg
 import pytest
 
 from fallow.account import ledger_postgres, spool
+from fallow.account.schema import tables
 from fallow.clients import errors
 from fallow.model import cost
 from fallow.model.cost import (
@@ -285,7 +286,7 @@ async def test_two_that_start_at_once_make_the_tables_once(postgres_server):
     place = ServerPlace(postgres_server)
     both = [place.ledger(), place.ledger()]
     await asyncio.gather(*(one.open() for one in both))
-    assert [(await one.read_meta()).schema_version for one in both] == [1, 1]
+    assert [(await one.read_meta()).schema_version for one in both] == [tables.VERSION] * 2
     for one in both:
         await one.close()
 

@@ -94,7 +94,7 @@ async def house(start_control_plane: Any, tmp_path: pathlib.Path) -> AsyncIterat
 
 async def cut(house: House, **spec: Any) -> None:
     await house.cluster.gpu_node("gpu-1", gpus=nvidia.GPUS, product="NVIDIA-A100-SXM4-40GB", labels={
-        names.GPU_COUNT: str(nvidia.GPUS), names.MPS_CAPABLE: "true", names.MIG_STRATEGY: "mixed",
+        names.GPU_COUNT: str(nvidia.GPUS), names.MPS_CAPABLE: "false", names.MIG_STRATEGY: "mixed",
     })
     body = {"nodeName": "gpu-1", "mode": "enforce", **spec}
     await house.cluster.create({

@@ -48,7 +48,7 @@ class Shop:
 
     async def open(self, **spec: Any) -> None:
         await self.cluster.gpu_node(self.node, gpus=nvidia.GPUS, product="NVIDIA-A100-SXM4-40GB", labels={
-            names.GPU_COUNT: str(nvidia.GPUS), names.MPS_CAPABLE: "true", names.MIG_STRATEGY: "mixed",
+            names.GPU_COUNT: str(nvidia.GPUS), names.MPS_CAPABLE: "false", names.MIG_STRATEGY: "mixed",
             "karpenter.sh/nodepool": self.cluster.namespace,
         })
         body = {"nodeName": self.node, "mode": "enforce", **spec}
@@ -133,7 +133,7 @@ class Shop:
         return found
 
     def programs(self, *answers: str) -> nvidia.Programs:
-        return nvidia.Programs(self.cluster, self.node, self.maps.plugin_map, answers)
+        return nvidia.Programs(self.cluster, self.node, self.maps.plugin_map, answers, self.maps.mig_map)
 
 
 def shipped_rules() -> list[dict[str, Any]]:

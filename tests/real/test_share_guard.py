@@ -75,8 +75,11 @@ class Yard:
                     policies=lambda: Known((POLICY,)), pods=lambda: self.world.pods,
                     workloads=lambda: self.world.workloads, read=hurting.HurtReader(asked, words).read,
                 ),
-                hands=doing.Hands(api, servers.lookup, reporting_instance="t"),
-                statuses=share_statuses.ShareStatuses(api), metrics=self.metrics,
+                acts=share_guard.GuardHands(
+                    hands=doing.Hands(api, servers.lookup, reporting_instance="t"),
+                    statuses=share_statuses.ShareStatuses(api),
+                ),
+                metrics=self.metrics,
             )
             return await self.story.tick(Turn(
                 clock=lambda: self.now, monotonic=time.monotonic, budget=60.0, stopping=asyncio.Event(),

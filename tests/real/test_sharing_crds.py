@@ -17,7 +17,7 @@ from fallow.clients.kubernetes import config
 from fallow.decide import sharing
 from fallow.model.policies import nodeconfig_crd, sharing_crd
 from fallow.model.seen import ABSENT
-from fallow.model.share_hurts import PolicyReverts, ShareRevert
+from fallow.model.share_hurts import PolicyReverts, RevertsKept, ShareRevert
 from tests import bad_sharing
 from tests.real import build, product
 from tests.real import cluster as clusters
@@ -132,12 +132,13 @@ async def test_whom_a_policy_hurt_outlives_what_its_status_tells_otherwise(ready
     async with kube.Api(access) as api:
         statuses = share_statuses.ShareStatuses(api)
         policy = sharing_crd.parse(made)
-        await statuses.note_reverts(policy, [ShareRevert("u-1", now)], now)
+        await statuses.note_reverts(policy, RevertsKept((ShareRevert("u-1", now),)))
         standing = sharing.stand_policy(policy, ABSENT, PolicyReverts(reverted=1, owners=2, recent=1))
         await statuses.report_policy(policy, standing, now)
-        await statuses.note_reverts(policy, [ShareRevert("u-1", now), ShareRevert("u-2", now)], now)
+        both = tuple(ShareRevert(f"u-{one}", now) for one in (1, 2))
+        await statuses.note_reverts(policy, RevertsKept(both, ((now, 7),)))
         found = await api.get(kube.SHARING_POLICIES, None, name)
     status = found["status"]
     assert ([each["owner"] for each in status["recentReverts"]], status["revertedWorkloads"]) == (["u-1", "u-2"], 1)
     assert not sharing_crd.parse(found).enforces
-    assert len(sharing_crd.read_reverts(status)) == 2
+    assert len(sharing_crd.read_reverts(status)) == 9

@@ -3,7 +3,9 @@ is touched, and whatever goes wrong the pod is made."""
 
 from __future__ import annotations
 
+import asyncio
 import pathlib
+import ssl
 import time
 from collections.abc import AsyncIterator
 from typing import Any
@@ -11,9 +13,11 @@ from typing import Any
 import pytest
 
 from fallow import names
+from fallow.act import certificates
 from fallow.model import owner_use
 from fallow.model.policies import budget_crd, sharing_crd
 from fallow.model.sharing import OwnerUse
+from fallow.model.units import DAY
 from tests.real import cluster as clusters
 from tests.real.test_webhook import Gate, pod
 
@@ -123,6 +127,50 @@ async def test_while_the_webhook_is_killed_pods_are_made_as_they_are(gate: Gate)
     assert (made["metadata"]["name"], asked(made)["limits"][names.GPU]) == ("alive", "1")
     await gate.start("--rewrite-requests", "true")
     await gate.cluster.wait_until(is_shared)
+
+
+def _shown_leaf(gate: Gate) -> bytes:
+    """What a new connection is shown."""
+    return ssl.get_server_certificate(("localhost", gate.port)).encode()
+
+
+@pytest.mark.accepts("packing", 10)
+async def test_a_leaf_that_is_renewed_under_load_fails_no_call(gate: Gate) -> None:
+    """A call that fails lets the pod pass as it is: each of them was changed, so none failed."""
+    old = certificates.renew(None, "localhost", time.time() - 61 * DAY)
+    gate.write_papers(old)
+    await gate.configure(bundle=old.bundle)
+    await gate.cluster.wait_until(gate.is_ready, timeout=30)
+    place = await gate.place("in")
+    await cut_node(gate, {"1g.10gb": 3})
+    await make_policy(gate)
+    made, is_over = list[bool](), asyncio.Event()
+
+    async def is_shared() -> bool:
+        return MIG in asked(await create(gate, place, pod("probe", annotations=NEEDS_8), dryRun="All"))["limits"]
+
+    async def ask_on() -> None:
+        while not is_over.is_set():
+            made.append(await is_shared())
+
+    await gate.cluster.wait_until(is_shared)
+    async with asyncio.TaskGroup() as tasks:
+        for _ in range(8):
+            tasks.create_task(ask_on())
+        await gate.cluster.wait_until(lambda: len(made) >= 50)
+        new = certificates.renew(old, "localhost", time.time())
+        assert (new.bundle, new.leaf == old.leaf) == (old.bundle, False)
+        gate.write_papers(new)
+
+        async def is_new() -> bool:
+            return (await asyncio.to_thread(_shown_leaf, gate)).split() == new.leaf.split()
+
+        await gate.cluster.wait_until(is_new, timeout=30)
+        after = len(made)
+        await gate.cluster.wait_until(lambda: len(made) >= after + 50)
+        is_over.set()
+    assert all(made)
+    assert 'outcome="error"' not in await counted(gate)
 
 
 async def test_who_never_named_its_memory_shares_by_what_the_daemon_measured_and_not_by_what_is_old(gate: Gate) -> None:

@@ -156,7 +156,7 @@ def test_a_page_names_only_flags_variables_annotations_and_files_that_exist(page
     text = (ROOT / page).read_text()
     commands = [main.fallow.get_command(click.Context(main.fallow), verb) for verb in main.VERBS]
     flags = {name for command in commands for option in command.params for name in option.opts}
-    typed = {"--build-arg", "--ignore-not-found", "--field-selector"}  # of other programs
+    typed = {"--build-arg", "--create-namespace", "--ignore-not-found", "--field-selector"}  # of other programs
     assert set(re.findall(r"(?<![\w-])(--[a-z][a-z-]+)", text)) <= flags | typed
     written = {value for name, value in vars(names).items() if isinstance(value, str) and name.isupper()}
     assert set(re.findall(r"gpuautoscaler\.io/([\w-]+)", text)) <= {each.partition("/")[2] for each in written}

@@ -8,7 +8,7 @@ export type View = "idle" | "unknown" | "busy" | "paused" | "kept" | "all";
 export type Group = "willPause" | "onTheWay" | "leftAlone" | "kept" | "unknown" | "busy" | "paused";
 export type Layout = "whole" | "mig" | "slices" | "mps";
 export type AuthMode = "email" | "kube" | "oidc" | "proxy";
-export type DecidedType = "told" | "paused" | "resumed" | "kept" | "keepEnded" | "refused" | "failed" | "notPaused" | "broughtBack" | "left" | "frozen" | "unfrozen" | "noDecision" | "wouldPause" | "regretted" | "released";
+export type DecidedType = "told" | "paused" | "resumed" | "kept" | "keepEnded" | "refused" | "failed" | "notPaused" | "broughtBack" | "left" | "frozen" | "unfrozen" | "noDecision" | "wouldPause" | "regretted" | "released" | "restarted";
 
 /** The five parts of all that is paid for, by the keys of a report. */
 export const PART_WORDS = {
@@ -440,6 +440,24 @@ export type Field = {
   revision: number;
   pools: Pool[];
 };
+/** Of one pod. `minutes`: from its beginning, `remaining_minutes`: from now. null: nothing is foretold; `because`: why, where none of them is. `runs` that are known, `own_runs` of its owner. */
+export type ForecastTold = {
+  pod: string;
+  minutes: ForetoldTold | null;
+  remainingMinutes: ForetoldTold | null;
+  use: ForetoldTold | null;
+  runs: number;
+  ownRuns: number;
+  because: string | null;
+};
+/** `error`: by how much this way was wrong on runs that it had not seen, on the mean; `median_error`: by how much the median of all runs was. `by`: owner, group or features. */
+export type ForetoldTold = {
+  value: number;
+  error: number;
+  medianError: number;
+  by: string;
+  runs: number;
+};
 export type Frozen = {
   until: string;
   because: string;
@@ -472,6 +490,7 @@ export type Explanation = {
   widened?: number;
   suspect?: string | null;
   sharing?: ShareTold | null;
+  forecast?: ForecastTold | null;
   revision: number;
   row: Row;
   sentence: string;
@@ -643,6 +662,19 @@ export type LeftAlone = {
   sentence: string;
   workloads: number;
   gpus: number;
+};
+/** One that runs, and what is advised. `remaining_minutes`: null where nobody knows. */
+export type MakesRoom = {
+  namespace: string;
+  pod: string;
+  node: string;
+  workload: string | null;
+  priority: number | null;
+  holds: Record<string, number>;
+  remainingMinutes: ForetoldTold | null;
+  shouldPreempt: boolean;
+  reason: string;
+  because: string;
 };
 export type MayDo = {
   keep: May;
@@ -866,6 +898,14 @@ export type Pool = {
   perGpuHour: number | null;
   nodes: FieldNode[];
 };
+/** Advice only: fallow preempts nobody. `runs`: that are known; `because`: why none are. `all_waiting`: of whom `waiting` are the first. */
+export type PreemptionPage = {
+  asOf: string;
+  runs: number;
+  because: string | null;
+  allWaiting: number;
+  waiting: WaitsForRoom[];
+};
 /** A row of the price book that the ledger names. `is_used`: by what runs now. `age_days` None: nobody knows. */
 export type PriceTold = {
   priceId: string;
@@ -1033,7 +1073,7 @@ export type ShareTakenBack = {
   policy: string | null;
   times: number;
 };
-/** `pod`: the one that was looked at; `shared_pods` of its `pods` were changed. `next`: what a pod like it would get now, by `reason`: a part of a GPU (`resource`), the same if somebody let it (audited), or a whole one. `unprotected`: what its way of sharing does not keep apart. `opt_out`: the annotation, and the command. */
+/** `pod`: the one that was looked at; `shared_pods` of its `pods` were changed. `next`: what a pod like it would get now, by `reason`: a part of a GPU (`resource`), the same if somebody let it (audited), or a whole one. `unprotected`: what its way of sharing does not keep apart. `opt_out`: the annotation, and the command. `assumed`: what of the webhook nobody saw. */
 export type ShareTold = {
   pod: string;
   pods: number;
@@ -1049,6 +1089,7 @@ export type ShareTold = {
   unprotected: string | null;
   optOut: string | null;
   optOutCommand: string | null;
+  assumed?: string | null;
 };
 /** `room` None: nobody has looked yet, or it cannot be looked at; then `unknown` says why where that is known. */
 export type Sharing = {
@@ -1262,10 +1303,11 @@ export type Unpriced = {
   because: string;
   gpus: number;
 };
-/** GPUs that run now and have no price. */
+/** GPUs that run now and have no price. Not `is_model_known`: its name is in no list of ours, as it stands here. */
 export type UnpricedNow = {
   instanceType: string;
   gpuModel: string;
+  isModelKnown: boolean;
   region: string;
   capacityType: string;
   gpus: number;
@@ -1288,6 +1330,19 @@ export type Counts = {
   paused: number;
   kept: number;
   all: number;
+};
+/** One that waits. `counts`: of all that hold as much as it asks for, how many were told what; `running`: some of them, those first for whom it would be worth it. */
+export type WaitsForRoom = {
+  namespace: string;
+  pod: string;
+  workload: string | null;
+  priority: number | null;
+  asks: Record<string, number>;
+  since: string;
+  minutes: ForetoldTold | null;
+  shouldPreempt: boolean;
+  counts: Record<string, number>;
+  running: MakesRoom[];
 };
 /** A policy that waits longer than it says, because too many of its pauses were undone at once. */
 export type WaitsLonger = {

@@ -10,7 +10,7 @@ nothing.
 
 import hashlib
 import itertools
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, TypeAlias
 
@@ -31,6 +31,7 @@ from fallow.model.cost import (
     Second,
     SpendState,
     cost_of,
+    divide,
 )
 
 Stretch: TypeAlias = tuple[Second, Second]  # [begin, end)
@@ -83,14 +84,6 @@ class RemovedNode(msgspec.Struct, frozen=True, kw_only=True):
     rate: Nano | None
     at: Second
     until: Second
-
-
-class SharedGpu(msgspec.Struct, frozen=True, kw_only=True):
-    """A GPU that we made shareable, for as long as it was."""
-
-    gpu: str
-    begin: Second
-    end: Second
 
 
 class _Day(msgspec.Struct):
@@ -251,26 +244,38 @@ def book_spot(intervals: Iterable[Interval], on_demand: OnDemand, begin: Second,
 # ---- sharing ---------------------------------------------------------------------------------------------------------
 
 
-def book_sharing(shared: SharedGpu, intervals: Iterable[Interval]) -> list[BookedSaving]:
-    """While several pods were on one GPU that we made shareable: each beyond the first would have had its own."""
-    mine = [one for one in intervals if one.slice.gpu == shared.gpu and one.slice.pod_uid]
-    edges = sorted({shared.begin, shared.end, *(at for one in mine for at in (one.t0, one.t1))})
-    days = defaultdict[Second, list[int]](lambda: [0, 0, 0])
-    for begin, end in itertools.pairwise(edges):
-        there = [one for one in mine if one.t0 <= begin and one.t1 >= end]
-        pods = {one.slice.pod_uid for one in there}
+def book_sharing(gpu: str, mine: Sequence[Interval], begin: Second, end: Second) -> list[BookedSaving]:
+    """While several pods were on one GPU that we made share: each beyond the first would have had its own. Each would
+    have paid for a GPU, and pays its equal part of one. `mine`: what these pods held of it."""
+    cuts = (at for one in mine for at in (one.t0, one.t1) if begin < at < end)
+    found = defaultdict[tuple[Second, str], list[int]](lambda: [0, 0, 0])
+    for first, last in itertools.pairwise(sorted({begin, end, *cuts})):
+        there = [one for one in mine if one.t0 <= first and one.t1 >= last]
         rate = next((one.slice.rate_nano * WHOLE // one.slice.share for one in there if one.slice.rate_nano), None)
-        if len(pods) < 2 or rate is None or begin < shared.begin or end > shared.end:
-            continue
-        for day, first, last in _by_day(begin, end):
-            days[day][0] += cost_of(rate, last - first) * len(pods)
-            days[day][1] += cost_of(rate, last - first)
-            days[day][2] += WHOLE * (last - first) * (len(pods) - 1)
+        pods = Counter({one.slice.pod_uid: one.slice.key.namespace for one in there}.values())
+        if rate is not None and pods.total() > 1:
+            _add_sharing(found, rate, pods, first, last)
     return [
-        _row(SavingKind.sharing, shared.gpu, day, "", micro, baseline=baseline, actual=actual,
-             details={"gpu": shared.gpu}, realised=True)
-        for day, (baseline, actual, micro) in sorted(days.items())
+        _row(SavingKind.sharing, gpu, day, namespace, micro, baseline=baseline, actual=actual, details={"gpu": gpu},
+             realised=True)
+        for (day, namespace), (baseline, actual, micro) in sorted(found.items())
     ]
+
+
+def _add_sharing(
+    found: dict[tuple[Second, str], list[int]], rate: Nano, pods: Counter[str], first: Second, last: Second
+) -> None:
+    """`pods`: how many there are of each namespace."""
+    for day, since, until in _by_day(first, last):
+        whole, seconds = cost_of(rate, until - since), WHOLE * (until - since) * (pods.total() - 1)
+        parts = tuple(pods.values())
+        for (namespace, many), paid, saved in zip(
+            pods.items(), divide(whole, parts), divide(seconds, parts), strict=True
+        ):
+            sums = found[day, namespace]
+            sums[0] += whole * many
+            sums[1] += paid
+            sums[2] += saved
 
 
 # ---- autoscaling -----------------------------------------------------------------------------------------------------

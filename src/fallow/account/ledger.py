@@ -10,11 +10,11 @@ before anything new; reading waits for no writer.
 import asyncio
 import logging
 import sqlite3
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
-from fallow.account import ledger_read, ledger_write
+from fallow.account import ledger_read, ledger_runs, ledger_write
 from fallow.account.ledger_names import NumberBook
 from fallow.account.ledger_read import NameBook
 from fallow.account.ledger_rows import LAST
@@ -42,6 +42,7 @@ from fallow.model.cost import (
     Nano,
     Second,
 )
+from fallow.model.runs import PastRun
 
 __all__ = ["Ledger", "StaleWriter", "on_file"]
 
@@ -284,6 +285,14 @@ class Ledger:
 
     async def read_savings(self, begin: Second, end: Second) -> list[BookedSaving]:
         return await self._read(lambda on: ledger_read.read_savings(on, begin, end))
+
+    async def read_shared(self, uids: Collection[str]) -> frozenset[str]:
+        """Those of these pods that we made share a GPU."""
+        return await self._read(lambda on: ledger_runs.read_shared(on, uids))
+
+    async def read_runs(self, begin: Second, most: int) -> list[PastRun]:
+        """Of pods that came since and are over, the last so many."""
+        return await self._read(lambda on: ledger_runs.read_runs(on, self._names, begin, most))
 
     async def read_budgets(self, begin: Second, end: Second) -> list[BudgetReading]:
         return await self._read(lambda on: ledger_read.read_budgets(on, begin, end))

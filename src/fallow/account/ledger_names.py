@@ -7,7 +7,7 @@ another writer had the ledger in between.
 
 import hashlib
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
@@ -53,14 +53,17 @@ class NumberBook:
             self.places.clear()
 
 
-def number(on: SqlSession, book: NumberBook, intervals: Sequence[Interval]) -> list[RowNumbers]:
-    """Of each its part, key, pod and price; what has no number yet gets one."""
+def number(
+    on: SqlSession, book: NumberBook, intervals: Sequence[Interval], shared: Collection[str] = ()
+) -> list[RowNumbers]:
+    """Of each its part, key, pod and price; what has no number yet gets one. `shared`: uids of pods that we made share
+    a GPU."""
     found = [_known(book, one.slice) for one in intervals]
     if None in found:
         new = [one.slice for one, known in zip(intervals, found, strict=True) if known is None]
         number_prices(on, book, (what.price_id for what in new), ())
         number_parts(on, book, ((what.gpu, what.slot) for what in new))
-        number_pods(on, book, {what.pod_uid: what.pod_name for what in new})
+        number_pods(on, book, {what.pod_uid: what.pod_name for what in new}, shared)
         number_keys(on, book, (what.key for what in new))
         found = [known or _known(book, one.slice) for one, known in zip(intervals, found, strict=True)]
     return [known for known in found if known is not None]
@@ -84,12 +87,12 @@ def number_parts(on: SqlSession, book: NumberBook, wanted: Iterable[tuple[str, s
     _add(on, "cost_parts", questions.PARTS, book.parts, rest, lambda part: part)
 
 
-def number_pods(on: SqlSession, book: NumberBook, names: dict[str, str]) -> None:
+def number_pods(on: SqlSession, book: NumberBook, names: dict[str, str], shared: Collection[str]) -> None:
     """By uid."""
     fresh = [uid for uid in names if uid not in book.pods]
     book.pods.update(_find(on, questions.FIND_PODS, fresh))
     rest = [uid for uid in fresh if uid not in book.pods]
-    _add(on, "cost_pods", questions.PODS, book.pods, rest, lambda uid: (uid, names[uid]))
+    _add(on, "cost_pods", questions.PODS, book.pods, rest, lambda uid: (uid, names[uid], int(uid in shared)))
 
 
 def number_keys(on: SqlSession, book: NumberBook, wanted: Iterable[CostKey]) -> None:

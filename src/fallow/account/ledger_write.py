@@ -94,7 +94,7 @@ def _write_intervals(
 ) -> Second:
     """From when on something else is known; LAST = nothing."""
     good, packed = _check(batch.intervals, meta, refused)
-    rows = ledger_rows.make_rows(good, packed, ledger_names.number(on, book, good))
+    rows = ledger_rows.make_rows(good, packed, ledger_names.number(on, book, good, batch.shared))
     ledger_names.number_parts(on, book, [(one.gpu, one.slot) for one in batch.removed])
     removed = [(ref, (ref.t0 // DAY, book.parts[ref.gpu, ref.slot])) for ref in batch.removed]
     there = _read_places(on, book, {*((row.day, row.part) for row in rows), *(place for _, place in removed)})

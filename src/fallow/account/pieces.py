@@ -142,12 +142,9 @@ def _finish(gpu: Gpu, drafts: list[_Draft], since: Second) -> list[Interval]:
     return [each for each in found if each.t1 > each.t0 or each.is_open]
 
 
-def _known(piece: Interval | None, hour: Second, name: str) -> int | None:
-    """What was given out of that hour before."""
-    if piece is None:
-        return None
-    values, at = getattr(piece, name), (hour - piece.t0 // HOUR * HOUR) // HOUR
-    return values[at] if at < len(values) else None
+def _fill_up(values: tuple[int | None, ...], count: int) -> tuple[int | None, ...]:
+    """What was given out of the first hours of an interval before."""
+    return (*values[:count], *(None,) * (count - len(values)))
 
 
 def _uses_in(
@@ -158,17 +155,17 @@ def _uses_in(
     if draft.slice.state is not SpendState.used:
         return (None,) * len(hours)
     mine = uses.get((draft.slice.slot, draft.slice.pod_uid), {})
-    return tuple(mine.get(hour) if hour >= first else _known(draft.piece, hour, "use") for hour in hours)
+    before = min(len(hours), max(0, first - hours.start) // HOUR)
+    return (*_fill_up(draft.piece.use if draft.piece else (), before), *map(mine.get, hours[before:]))
 
 
 def _burned_in(
     draft: _Draft, hours: range, index: int, burned: Mapping[Second, dict[int, int]]
 ) -> tuple[int | None, ...]:
-    if not burned and (draft.piece is None or not draft.piece.energy_mj):
-        return (None,) * len(hours)
-    return tuple(
-        burned[hour].get(index) if hour in burned else _known(draft.piece, hour, "energy_mj") for hour in hours
-    )
+    known = _fill_up(draft.piece.energy_mj if draft.piece else (), len(hours))
+    if not burned:
+        return known
+    return tuple(burned[hour].get(index) if hour in burned else was for hour, was in zip(hours, known, strict=True))
 
 
 def _uses_of(holding: Holding, drafts: list[_Draft], first: Second) -> dict[Second, Micro]:

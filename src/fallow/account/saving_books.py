@@ -1,4 +1,5 @@
-"""Savings as they are written down: what the pauses of some time gave back, and spot nodes, read from the ledger.
+"""Savings as they are written down: what the pauses of some time gave back, spot nodes and shared GPUs, read from the
+ledger.
 
 In: the ledger, the spans of pauses that reach into [begin, end), what a GPU costs on demand. Out: a CostBatch with the
 rows of these days and the ids of those that do not hold any more (a pause that was regretted), for the one writer.
@@ -29,6 +30,7 @@ from fallow.model.cost import (
     CostStep,
     Interval,
     Second,
+    Sharing,
 )
 
 Owner: TypeAlias = tuple[str, str, str]  # its namespace, kind and name
@@ -36,6 +38,8 @@ HeldBy: TypeAlias = Mapping[Owner, Sequence[Interval]]
 
 _OWNER: Final = tuple(cost.read_dimension(name) for name in ("namespace", "controllerKind", "controller"))
 _NODE: Final = cost.read_dimension("node")
+_SHARING: Final = cost.read_dimension("sharing")
+_SHARED: Final = frozenset({Sharing.mig, Sharing.mps, Sharing.timeslicing, Sharing.dra})
 _CAPACITY: Final = cost.read_dimension("capacity")
 
 
@@ -63,10 +67,24 @@ async def find_savings(
     if not is_dry:
         spot = await ledger.read_intervals(begin, end, (CostFilter(_CAPACITY, frozenset({CapacityType.spot})),))
         rows += counterfactuals.book_spot(spot, on_demand, begin, end)
+        rows += await _find_sharing(ledger, begin, end)
     made, before = {row.id for row in rows}, await ledger.read_savings(begin, end)
     mine = (row for row in before if row.kind in MEASURED_SAVINGS and row.is_dry_run == is_dry)
     gone = tuple(row.id for row in mine if row.id not in made)
     return CostBatch(savings=tuple(rows), removed_savings=gone)
+
+
+async def _find_sharing(ledger: Ledger, begin: Second, end: Second) -> list[BookedSaving]:
+    """Of GPUs on which several pods are that we made share: others who share by themselves were not saved by us."""
+    held = await ledger.read_intervals(begin, end, (CostFilter(_SHARING, _SHARED),))
+    ours = await ledger.read_shared({one.slice.pod_uid for one in held if one.slice.pod_uid})
+    by_gpu = defaultdict[str, list[Interval]](list)
+    for one in held:
+        if one.slice.pod_uid in ours:
+            by_gpu[one.slice.gpu].append(one)
+    return [
+        row for gpu, mine in sorted(by_gpu.items()) for row in counterfactuals.book_sharing(gpu, mine, begin, end)
+    ]
 
 
 class _Pause(msgspec.Struct, frozen=True):

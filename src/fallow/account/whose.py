@@ -26,8 +26,7 @@ _PAID_BY: Final = {  # what a budget may be for, besides labels: under which nam
     f"{cost.PAYER}{cost.DimensionName.team}": DIMS["team"],
     f"{cost.PAYER}{cost.DimensionName.experiment}": DIMS["experiment_id"],
 }
-_uid_of, _labels_of, _pods_of = (operator.attrgetter(name) for name in ("ref.uid", "labels", "pods"))
-_pod_uid = operator.attrgetter("uid")
+_pods_of, _pod_uid = operator.attrgetter("pods"), operator.attrgetter("uid")
 KEPT_LABELS: Final = frozenset({*DIMS.values(), names.NAME_LABEL})
 
 
@@ -82,13 +81,11 @@ class Whose:
         namespaces: Register[cluster.Namespace], held: Set[str],
     ) -> set[str]:
         """Only workloads whose labels are others than before, and those of pods that were never seen: labels that are
-        the same are mostly the very same object. All are looked through every minute, so once, and without a line of
-        Python for each."""
+        the same are mostly the very same object. All are looked through every minute, so once."""
         known, changed = self._labels_of, set[str]()
         if len(known) > 2 * len(workloads):  # most of them are gone
-            known = self._labels_of = {uid: known[uid] for uid in map(_uid_of, workloads) if uid in known}
-        before = map(known.get, map(_uid_of, workloads))
-        for workload in list(itertools.compress(workloads, map(operator.is_not, before, map(_labels_of, workloads)))):
+            known = self._labels_of = {uid: known[uid] for one in workloads if (uid := one.ref.uid) in known}
+        for workload in [one for one in workloads if known.get(one.ref.uid) is not one.labels]:
             known[workload.ref.uid] = workload.labels
             changed |= self._see_workload(workload, pods, namespaces, held)
         if len(self._owners) < len(held):  # whoever has one holds

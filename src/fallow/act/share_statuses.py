@@ -6,7 +6,7 @@ of.
 """
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
@@ -17,13 +17,13 @@ from fallow.clients.kubernetes import api as kube
 from fallow.model import units
 from fallow.model.policies import crd, sharing_crd
 from fallow.model.policies.sharing import NodeConfig, SharingPolicy
-from fallow.model.share_hurts import ShareRevert
+from fallow.model.share_hurts import RevertsKept
 from fallow.model.sharing import PolicyStanding
 from fallow.model.units import Instant
 
 log = logging.getLogger("fallow")
 
-REVERTS: Final = "recentReverts"  # written by itself, when somebody was hurt
+_REVERTS: Final = ("recentReverts", "earlierReverts")  # written by themselves, when somebody was hurt
 
 
 class ShareStatuses:
@@ -51,10 +51,9 @@ class ShareStatuses:
             return
         self._is_failing = False
 
-    async def note_reverts(self, policy: SharingPolicy, reverts: Iterable[ShareRevert], now: Instant) -> None:
+    async def note_reverts(self, policy: SharingPolicy, kept: RevertsKept) -> None:
         """Whom it hurt, beside what `write` keeps there: a brake must outlive us. Raises what the server says."""
-        listed = sharing_crd.write_reverts(reverts, now)
-        body = {"metadata": {"uid": policy.uid}, "status": {REVERTS: listed}}
+        body = {"metadata": {"uid": policy.uid}, "status": sharing_crd.write_reverts(kept)}
         await self._api.merge_patch(kube.SHARING_POLICIES, None, policy.name, body,
                                     field_manager=names.FIELD_MANAGER, subresource="status")
 
@@ -76,7 +75,7 @@ def make_policy_status(policy: SharingPolicy, standing: PolicyStanding, now: Ins
         ),
     )
     status: dict[str, Any] = without_none(msgspec.to_builtins(made))
-    return {key: value for key, value in status.items() if key != REVERTS}
+    return {key: value for key, value in status.items() if key not in _REVERTS}
 
 
 def without_none(value: Any) -> Any:
@@ -86,4 +85,4 @@ def without_none(value: Any) -> Any:
 
 
 def _timeless(status: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: without_none(value) for key, value in status.items() if key not in ("lastUpdateTime", REVERTS)}
+    return {key: without_none(value) for key, value in status.items() if key not in ("lastUpdateTime", *_REVERTS)}

@@ -11,14 +11,27 @@ import datetime
 import hashlib
 import math
 import statistics
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeAlias
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from fallow.model.runs import LEAST_USE, SHORTEST, Foretold, PastRun, Prediction, Preemption, PreemptionAdvice, Task
+from fallow.model.runs import (
+    LEAST_USE,
+    SHORTEST,
+    Contender,
+    Foretold,
+    Outlook,
+    PastRun,
+    Prediction,
+    Preemption,
+    PreemptionAdvice,
+    RoomAsked,
+    Task,
+)
 
 FEWEST: Final = 30  # runs, before anything is foretold
 LONGEST: Final = 2_000  # runs that are looked back on
@@ -28,6 +41,7 @@ _SHRINK: Final = 10  # as many runs of its class weigh as much as what is known 
 _RIDGE: Final = 1.0
 _REFIT: Final = 50  # runs after which the line is drawn anew
 _WORDS: Final = ("pytorch", "tensorflow", "jupyter")
+MOST_NAMED: Final = 10  # of those who could make room for one that waits
 _WORTH: Final = (3, 10)  # of what remains, a task must be shorter than this to be let in
 
 Floats: TypeAlias = npt.NDArray[np.float64]
@@ -111,8 +125,7 @@ class _Seen:
 
     @property
     def median(self) -> float:
-        middle = len(self._ascending) // 2
-        return (self._ascending[~middle] + self._ascending[middle]) / 2
+        return _middle(self._ascending)
 
     def add(self, task: Task, value: float) -> None:
         self._values.append(value)
@@ -169,8 +182,16 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
+def _middle(ascending: Sequence[float]) -> float:
+    middle = len(ascending) // 2
+    return (ascending[~middle] + ascending[middle]) / 2
+
+
 def _means(pairs: Sequence[tuple[float, float]]) -> tuple[float, float]:
     return _mean([wrong for wrong, _ in pairs]), _mean([rival for _, rival in pairs])
+
+
+# ---- what remains ----------------------------------------------------------------------------------------------------
 
 
 def expect_rest(runs: Iterable[PastRun], task: Task, age: float) -> float | None:
@@ -180,16 +201,110 @@ def expect_rest(runs: Iterable[PastRun], task: Task, age: float) -> float | None
     return _mean(rests) if rests else None
 
 
+class Rests:
+    """What remained of runs, from how long they had gone on: by the owner, and by the median of all as a rival."""
+
+    def __init__(self, runs: Sequence[PastRun]) -> None:
+        self._runs = sorted(runs, key=lambda run: run.ended_at)[-LONGEST:]
+        self._of_owner = defaultdict[str, list[PastRun]](list)
+        for run in self._runs:
+            self._of_owner[run.task.owner].append(run)
+        self._errors: dict[float, tuple[float, float]] = {}
+
+    def predict(self, task: Task, age: float) -> Prediction | None:
+        value = expect_rest(self._of_owner.get(task.owner, ()), task, age)
+        if len(self._runs) < FEWEST or value is None:
+            return None
+        error, rival = self._errors_about(age)
+        return Prediction(value, Foretold.owner, len(self._runs), error, rival) if error < rival else None
+
+    def _errors_about(self, age: float) -> tuple[float, float]:
+        """At the power of two at or below it: so many ages are asked for, and a few worked out."""
+        about = 2.0 ** math.floor(math.log2(age)) if age >= 1 else 0.0
+        if about not in self._errors:
+            self._errors[about] = self._look_back(about)
+        return self._errors[about]
+
+    def _look_back(self, age: float) -> tuple[float, float]:
+        """Of each run, when it had gone on so long, from those that were over by then."""
+        lasting, missed = [run for run in self._runs if run.minutes >= age], list[tuple[float, float]]()
+        own, ascending, waiting = defaultdict[str, list[float]](list), list[float](), iter(lasting)
+        following = next(waiting, None)
+        for run in sorted(lasting, key=lambda run: run.task.begins_at):
+            while following is not None and following.ended_at <= run.task.begins_at + 60 * age:
+                own[following.task.owner].append(following.minutes)
+                bisect.insort(ascending, following.minutes)
+                following = next(waiting, None)
+            if known := own.get(run.task.owner):
+                wrong = abs(_mean(known) - run.minutes)
+                missed.append((wrong, abs(_middle(ascending) - run.minutes)))
+        return _means(missed) if missed else (math.inf, math.inf)
+
+
+class RunPast:
+    """All that is known of runs, made ready once for many questions."""
+
+    def __init__(self, runs: Sequence[PastRun]) -> None:
+        self.count, self._own = len(runs), Counter(run.task.owner for run in runs)
+        self.minutes, self.use, self.rests = past_minutes(runs), past_use(runs), Rests(runs)
+
+    def foretell(self, task: Task, age: float | None) -> Outlook:
+        """`age`: minutes for which it has run; None: it waits."""
+        found = Outlook(
+            minutes=self.minutes.predict(task), use=self.use.predict(task), runs=self.count,
+            own=self._own[task.owner], rest=None if age is None else self.rests.predict(task, age),
+        )
+        if (found.minutes, found.use, found.rest) != (None, None, None):
+            return found
+        return msgspec.structs.replace(found, because=self._why_nothing())
+
+    def _why_nothing(self) -> str:
+        if self.count < FEWEST:
+            return f"{self.count} runs are over and known, and fewer than {FEWEST} foretell nothing"
+        return f"of {self.count} runs none foretells it better than the median of all of them would"
+
+
+# ---- advice ----------------------------------------------------------------------------------------------------------
+
+
+def ask_for_room(incoming: Contender, running: Iterable[Contender]) -> RoomAsked:
+    """`running`: all that run; who holds less than it asks for makes no room for it."""
+    enough = (each for each in running if _has_enough(each, incoming))
+    weighed = [(each, _weigh(each, incoming)) for each in enough]
+    first = sorted(weighed, key=lambda one: (not one[1].is_yes, one[0].priority or 0, -_minutes(one[0])))
+    counts = Counter(advice.reason for _, advice in weighed)
+    return RoomAsked(incoming=incoming, counts=counts, named=tuple(first[:MOST_NAMED]))
+
+
+def _has_enough(running: Contender, incoming: Contender) -> bool:
+    return all(running.resources.get(name, 0) >= many for name, many in incoming.resources.items())
+
+
+def _minutes(of: Contender) -> float:
+    return of.minutes.value if of.minutes is not None else 0.0
+
+
+def _weigh(running: Contender, incoming: Contender) -> PreemptionAdvice:
+    return advise_preemption(
+        running_priority=running.priority, incoming_priority=incoming.priority, fixed=running.fixed,
+        remaining=running.minutes.value if running.minutes is not None else None,
+        incoming=incoming.minutes.value if incoming.minutes is not None else None,
+    )
+
+
 def advise_preemption(
-    *, running_priority: int, incoming_priority: int, is_movable: bool, remaining: float | None, incoming: float | None
+    *, running_priority: int | None, incoming_priority: int | None, fixed: str, remaining: float | None,
+    incoming: float | None,
 ) -> PreemptionAdvice:
     """Minutes. Making room is worth it for who is more important and needs little of what is left."""
+    if running_priority is None or incoming_priority is None:
+        return PreemptionAdvice(Preemption.PriorityUnknown, "nobody knows the priority of one of them")
     if running_priority >= incoming_priority:
         return PreemptionAdvice(
             Preemption.PriorityNotHigher, f"its priority {incoming_priority} is not above {running_priority}"
         )
-    if not is_movable:
-        return PreemptionAdvice(Preemption.NotMovable, "what runs may not be moved")
+    if fixed:
+        return PreemptionAdvice(Preemption.NotMovable, f"what runs may not be moved: {fixed}")
     if remaining is None:
         return PreemptionAdvice(Preemption.RestUnknown, "nobody knows how long what runs will go on")
     if incoming is None:

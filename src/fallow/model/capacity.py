@@ -13,7 +13,7 @@ from fallow.model.units import Instant
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
-    """`replicas`: how many pods share each of its GPUs."""
+    """`replicas`: how many pods share each of its GPUs. `is_renamed`: what is shared has a name of its own."""
 
     name: str
     product: str
@@ -22,6 +22,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     gpus: int
     pods: int
     replicas: int = 1
+    is_renamed: bool = False
     gpu_memory: int | None = None  # MiB of each of its GPUs; None: not known
     left_out: str = ""  # why nothing is to be placed there
 

@@ -99,6 +99,7 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     part: Mapping[str, int] = {}  # of each GPU, as HAMi reads it: resource -> MiB or percent; {} = all of it
     devices: tuple[ClaimedGpu, ...] = ()  # that its claims were given, as far as those are seen
     priority_class: str = ""  # by name, of a pod that waits
+    priority: int | None = None  # that the server gave it; None: it did not say
 
     @property
     def id(self) -> PodId:

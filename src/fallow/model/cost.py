@@ -382,7 +382,7 @@ class SavingKind(StrEnum):
     waste = "waste"
 
 
-MEASURED_SAVINGS: Final = (SavingKind.waste, SavingKind.spot)  # the other kinds have no source yet
+MEASURED_SAVINGS: Final = (SavingKind.waste, SavingKind.spot, SavingKind.sharing)  # nodes have no source yet
 
 
 class BookedSaving(msgspec.Struct, frozen=True, kw_only=True):
@@ -435,6 +435,7 @@ class CostBatch(msgspec.Struct, frozen=True, kw_only=True):
     at: Second = 0
     intervals: tuple[Interval, ...] = ()
     removed: tuple[IntervalRef, ...] = ()
+    shared: tuple[str, ...] = ()  # uids of those of their pods that we made share a GPU
     prices: tuple[BookedPrice, ...] = ()
     savings: tuple[BookedSaving, ...] = ()
     removed_savings: tuple[str, ...] = ()

@@ -27,6 +27,7 @@ class Happened(StrEnum):
     regretted = "regretted"  # a pause undone within REGRET_WITHIN
     left = "left"  # held after a fight
     not_paused = "notPaused"  # the second look said no
+    restarted = "restarted"  # rolling, because sharing hurt it
     refused = "refused"
     failed = "failed"
     frozen = "frozen"

@@ -45,10 +45,6 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     memory: int | None = None  # MiB
     annotated: str | None = None
 
-    @property
-    def is_model_known(self) -> bool:
-        return gpus.find(self.gpu_model) is not None
-
 
 def read(node: cluster.Node, *, region: str = "") -> NodeFacts:
     """`region`: where nodes that do not say it are."""

@@ -44,6 +44,7 @@ class RepartitionReason(StrEnum):
     GpuUnknown = "GpuUnknown"
     IllegalLayout = "IllegalLayout"
     MpsUnsupported = "MpsUnsupported"
+    OnlyKey = "OnlyKey"
     OtherChange = "OtherChange"
     TooSoon = "TooSoon"
     PodWaits = "PodWaits"

@@ -31,13 +31,13 @@ class PolicyStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 def read(status: Mapping[str, Any]) -> PolicyStatus:
     ahead = status.get("predictiveScaling")
-    told = ahead if isinstance(ahead, Mapping) else {}
+    fared = ahead if isinstance(ahead, Mapping) else {}
     return PolicyStatus(
         in_flight=tuple(filter(None, map(_read_in_flight, _list(status, "inFlight")))),
         stockouts=tuple(filter(None, map(_read_stock_out, _list(status, "stockouts")))),
         grew_at=_instant(status, "lastScaleUpTime"), shrank_at=_instant(status, "lastScaleDownTime"),
         action=_text(status, "lastScalingAction"), reason=_text(status, "lastScalingReason"),
-        interruptions=_count(status, "spotInterruptions"), hits=_count(told, "hits"), misses=_count(told, "misses"),
+        interruptions=_count(status, "spotInterruptions"), hits=_count(fared, "hits"), misses=_count(fared, "misses"),
     )
 
 

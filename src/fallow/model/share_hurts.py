@@ -65,6 +65,40 @@ class ShareRevert(msgspec.Struct, frozen=True):
     at: Instant
 
 
+class RevertsKept(msgspec.Struct, frozen=True):
+    """What a policy's status keeps of a day. `recent`: of each owner the last, the newest of them; `earlier`: of those
+    for whom there was no room any more how many there were, by the hour."""
+
+    recent: tuple[ShareRevert, ...] = ()
+    earlier: tuple[tuple[Instant, int], ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.recent) + sum(many for _, many in self.earlier)
+
+
+class ShareRestart(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody whom sharing hurt, whose policy wants its pods anew. `until`: of the back-off, as it is written."""
+
+    workload: cluster.Workload
+    policy: str
+    until: str
+
+
+class RestartRefusal(StrEnum):
+    OtherKind = "OtherKind"
+    NotAsItWas = "NotAsItWas"
+    Paused = "Paused"
+    NotRolling = "NotRolling"
+
+
+class RestartEnded(msgspec.Struct, frozen=True, kw_only=True):
+    """`may_follow`: it was not done, and may be done by a later look."""
+
+    because: str
+    is_done: bool = False
+    may_follow: bool = False
+
+
 class PolicyReverts(msgspec.Struct, frozen=True, kw_only=True):
     """Of a policy: owners in back-off now; owners it has; how many were hurt within a day."""
 

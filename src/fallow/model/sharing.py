@@ -235,3 +235,4 @@ class ShareWhy(msgspec.Struct, frozen=True, kw_only=True):
     verdict: PartGiven | KeptWhole
     work: ClassFound
     back_off: ShareBackOff | None = None
+    assumed: str = ""  # what of the webhook nobody saw, and was assumed

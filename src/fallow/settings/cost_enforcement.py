@@ -4,7 +4,7 @@ In: flag texts, the environment. Out: EnforcementSettings for the daemon; Webhoo
 flags are a table of their own.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -13,7 +13,7 @@ from fallow.model.patterns import Pattern
 from fallow.model.units import HOUR, Seconds
 from fallow.settings import readers as read
 from fallow.settings import sharing
-from fallow.settings.flags import Flag, group, read_values
+from fallow.settings.flags import Flag, group, parse_arguments, read_values
 from fallow.settings.readers import UsageError
 
 BUDGETS: Final = "Budgets"
@@ -93,3 +93,11 @@ def read_webhook(given: Mapping[str, Any], environ: Mapping[str, str]) -> Webhoo
         own_namespace=own, log_format=values["log_format"],
         kubeconfig=values["kubeconfig"], context=values["context"],
     )
+
+
+def read_webhook_arguments(words: Sequence[str], own_namespace: str) -> WebhookSettings:
+    """Of a webhook that runs there, by its command line: everything after `webhook`. Raises UsageError."""
+    if "webhook" not in words:
+        raise UsageError("its command line does not say `fallow webhook`")
+    given = parse_arguments(WEBHOOK_FLAGS, words[words.index("webhook") + 1 :])
+    return read_webhook(given, {"POD_NAMESPACE": own_namespace})

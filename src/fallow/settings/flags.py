@@ -5,7 +5,7 @@ In: a table, flag texts as the CLI door collected them, the environment. Out: va
 raises UsageError, one sentence that names the flag or the variable.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -56,3 +56,22 @@ def _read(flag: Flag, text: str, called: str) -> Any:
         return flag.read(text)
     except ValueError as problem:
         raise readers.UsageError(f"{called}: {problem}") from None
+
+
+def parse_arguments(flags: Iterable[Flag], arguments: Sequence[str]) -> dict[str, Any]:
+    """What a process was started with, as the door would collect it. Raises UsageError for what is none of its flags:
+    `--name=value` or `--name value`."""
+    known, found, rest = {each.name: each for each in flags}, dict[str, Any](), iter(arguments)
+    for word in rest:
+        name, has_value, value = word.partition("=")
+        flag = known.get(name)
+        if flag is None:
+            raise readers.UsageError(f"{name} is no flag that is known")
+        if flag.switch:
+            found[flag.key] = True
+            continue
+        text = value if has_value else next(rest, None)
+        if text is None:
+            raise readers.UsageError(f"{name} has no value")
+        found[flag.key] = (*found.get(flag.key, ()), text) if flag.repeat else text
+    return found

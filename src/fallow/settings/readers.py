@@ -9,6 +9,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from fallow import names
 from fallow.model import loopback, patterns, units
 from fallow.model.secret import Secret
@@ -24,35 +26,45 @@ class UsageError(Exception):
     """One sentence that names the flag or variable and says what would be right."""
 
 
-def whole_number(least: int) -> Read:
-    def read(text: str) -> int:
-        if not text.isascii() or not text.isdigit() or int(text) < least:
-            raise ValueError(f"{text!r} is not a whole number of at least {least}")
+class WholeNumber(msgspec.Struct, frozen=True):
+    """Readers that are values say what they take: the schema of the chart's values is made from them."""
+
+    least: int
+
+    def __call__(self, text: str) -> int:
+        if not text.isascii() or not text.isdigit() or int(text) < self.least:
+            raise ValueError(f"{text!r} is not a whole number of at least {self.least}")
         return int(text)
 
-    return read
 
+class BoundedNumber(msgspec.Struct, frozen=True):
+    least: float
+    most: float
 
-def number(least: float, most: float) -> Read:
-    def read(text: str) -> float:
+    def __call__(self, text: str) -> float:
         try:
             value = float(text)
         except ValueError:
             raise ValueError(f"{text!r} is not a number") from None
-        if not least <= value <= most:
-            raise ValueError(f"{text!r} is not between {least:g} and {most:g}")
+        if not self.least <= value <= self.most:
+            raise ValueError(f"{text!r} is not between {self.least:g} and {self.most:g}")
         return value
 
-    return read
 
+class OneOf(msgspec.Struct, frozen=True):
+    choices: tuple[str, ...]
 
-def one_of(*choices: str) -> Read:
-    def read(text: str) -> str:
-        if text not in choices:
-            raise ValueError(f"{text!r} is none of {', '.join(choices)}")
+    def __call__(self, text: str) -> str:
+        if text not in self.choices:
+            raise ValueError(f"{text!r} is none of {', '.join(self.choices)}")
         return text
 
-    return read
+
+whole_number, number = WholeNumber, BoundedNumber
+
+
+def one_of(*choices: str) -> OneOf:
+    return OneOf(choices)
 
 
 def truth(text: str) -> bool:
@@ -196,8 +208,6 @@ def scrape_selector(text: str) -> tuple[str, str]:
 
 def text_map(text: str) -> dict[str, str]:
     """A JSON object of texts."""
-    import msgspec  # here and not above: --help does without it
-
     try:
         return msgspec.json.decode(text, type=dict[str, str])
     except msgspec.MsgspecError:

@@ -22,7 +22,7 @@ from fallow import names, settings
 from fallow.model import decision
 from fallow.model.policies import idle, idle_crd
 from fallow.model.units import HOUR, MINUTE, Instant, Seconds
-from fallow.sim.servers import exporter, objects
+from fallow.sim.servers import exporter, objects, partitions
 from fallow.sim.servers import store as stores
 from fallow.sim.servers.kubernetes import patches, server
 from fallow.sim.servers.prometheus import samples
@@ -115,6 +115,7 @@ class Stage:
     ) -> None:
         self.world, self.store, self.kubernetes, self.options = world, store, kubernetes, options
         self.objects = objects.Objects(world, store, self._watch_pause)
+        self._programs = partitions.NodePrograms(world, store)
         self.broken: list[str] = []
         self.addresses: Addresses | None = None
         self.prometheus: prometheus.PrometheusServer | None = None
@@ -173,6 +174,7 @@ class Stage:
 
     async def _show(self) -> None:
         """What the world has become; who wants in is admitted first."""
+        self._programs.step()
         self.objects.step()
         wanting = tuple(self.world.at_gate)
         for workload in wanting:
@@ -189,10 +191,14 @@ class Stage:
         books = self.product.books.stories if self.product.books is not None else ()
         for name in (*(story.name for story in books), *(SHARED if self.admit is not None else ())):
             before = self._booked_at.get(name, float("-inf"))
-            every = HURRIED[name] if self.hurries else 5 * MINUTE
+            every = HURRIED[name] if self.hurries and not self._is_urgent(name) else 5 * MINUTE
             if closes or self.world.now - before >= every:
                 await self.product.loop.tick(name)
                 self._booked_at[name] = self.world.now
+
+    def _is_urgent(self, story: str) -> bool:
+        """A node is being changed or emptied: whoever is at it does not look away."""
+        return story in (SHARING, CONSOLIDATION) and any(node.cordoned for node in self.world.nodes.values())
 
     async def pass_time(self, seconds: Seconds) -> None:
         """The world goes on, and is measured once a minute."""

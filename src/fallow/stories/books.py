@@ -6,7 +6,7 @@ written is written with the next batch. Who becomes the leader begins with what 
 """
 
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 import msgspec
@@ -47,8 +47,10 @@ class BookKeeper(Protocol):
     async def read_open(self) -> OpenBook: ...
 
     async def write(
-        self, *, intervals: Collection[Interval], removed: Collection[IntervalRef], at: Second, epoch: int
-    ) -> None: ...
+        self, *, intervals: Collection[Interval], removed: Collection[IntervalRef], shared: Collection[str],
+        at: Second, epoch: int,
+    ) -> None:
+        """`shared`: uids of those of their pods that we made share a GPU."""
 
     async def roll_up(self, until: Second, epoch: int) -> None: ...
 
@@ -81,6 +83,7 @@ class BooksStory:
         self._unread: list[Second] = []  # hours that are over, and not measured yet
         self._next_hour: Second = 0
         self._acks: tuple[object, dict[str, attribution.KeepingAck]] = (None, {})
+        self._shared: set[str] = set()  # pods that we made share, until they are written
         self._said = ""
 
     async def tick(self, turn: Turn) -> BooksTurn:
@@ -106,6 +109,7 @@ class BooksStory:
             for hour, readings in measured:
                 hour_use.apply(books.book, hour, readings)
             self._pending = intervals.join(self._pending, books.book.flush())
+            self._shared.update(_find_shared(seen))
         self._books = books
 
     async def look(self, turn: Turn) -> BooksTurn:
@@ -168,8 +172,11 @@ class BooksStory:
         batch = self._pending
         if not turn.may_act():
             return 0
-        await self._ledger.write(intervals=batch.intervals, removed=batch.removed, at=batch.at, epoch=self._epoch)
-        self._pending = intervals.Batch(batch.at)
+        shared = self._shared & {each.slice.pod_uid for each in batch.intervals}
+        await self._ledger.write(
+            intervals=batch.intervals, removed=batch.removed, shared=shared, at=batch.at, epoch=self._epoch
+        )
+        self._pending, self._shared = intervals.Batch(batch.at), set()
         until = (batch.at - LATE) // HOUR * HOUR
         if until > book.settled:
             await self._ledger.roll_up(until, self._epoch)
@@ -184,3 +191,10 @@ class BooksStory:
         self._metrics.set("fallow_books_contradictions", len(done.odd))
         self._metrics.set("fallow_books_last_success_timestamp_seconds", done.at)
         return done
+
+
+def _find_shared(seen: cluster.Inventory) -> Iterator[str]:
+    """Pods that asked for a whole GPU and got a part of one by us, also those that went."""
+    for pod in (*seen.pods, *(each.pod for each in seen.departures)):
+        if pod.annotations.get(names.OPTIMIZED) == "true" and names.ORIGINAL_GPU_REQUEST in pod.annotations:
+            yield pod.uid

@@ -54,10 +54,12 @@ class PoliciesCycle(msgspec.Struct, frozen=True, kw_only=True):
 
 class SharePoliciesStory:
     def __init__(
-        self, *, sights: PolicySights, statuses: ShareStatuses, terms: sharing.ShareTerms,
-        metrics: telemetry.Telemetry,
+        self, *, sights: PolicySights, statuses: ShareStatuses, terms: Callable[[], Awaitable[sharing.ShareTerms]],
+        metrics: telemetry.Telemetry, by_claims: bool = False,
     ) -> None:
+        """`terms`: the webhook's, as they are now."""
         self._sights, self._statuses, self._terms, self._metrics = sights, statuses, terms, metrics
+        self._by_claims = by_claims
         self._counted: tuple[Instant, frozenset[tuple[str, int]], Mapping[str, PolicyCounts]] | None = None
         self._complaint = Complaint("what becomes of GPUSharingPolicies is not told: %s")
         self._uncounted = Complaint("pods that share GPUs are not counted: %s")
@@ -76,16 +78,23 @@ class SharePoliciesStory:
         if isinstance(known, Unseen):
             return self.fail(known.why, turn)
         if not isinstance(known, Known):
+            self._forget_counts()
             return PoliciesCycle()
         counts, nodes = await self._count(known.value, turn), self._sights.nodes()
         with stumbling():
-            by_claims = sharing.ByClaims(sharing.find_interval(known.value)) if self._terms.by_claims else None
+            by_claims = sharing.ByClaims(sharing.find_interval(known.value)) if self._by_claims else None
             standings = {each.name: self._stand(each, nodes, counts, by_claims) for each in known.value}
             return PoliciesCycle(policies=known.value, standings=standings)
 
     def fail(self, because: str, turn: Turn) -> PoliciesCycle:
         self._complaint.note(because)
+        self._forget_counts()
         return PoliciesCycle(failure=because)
+
+    def _forget_counts(self) -> None:
+        """What was counted before tells nothing of now."""
+        self._counted = None
+        self._metrics.replace("gpu_autoscaler_shared_pods", {})
 
     def _stand(
         self, policy: SharingPolicy, nodes: Input[sharing.PartIndex], counts: Mapping[str, PolicyCounts] | None,
@@ -102,22 +111,23 @@ class SharePoliciesStory:
         if last is not None and last[1] == which and 0 <= turn.now - last[0] < COUNTED:
             return last[2]
         try:
-            running = await turn.in_time(self._list())
+            running, terms = await turn.in_time(self._list())
         except errors.ClientError as problem:
             self._uncounted.note(str(problem))
+            self._forget_counts()
             return None
         self._uncounted.note("")
         with stumbling():
             owners, nodes = self._sights.owners(), self._sights.nodes()
             seen = ((each.pod, self._look_around(each, policies, nodes, owners)) for each in running)
-            counts = sharing.count_pods(seen, self._terms, turn.now)
+            counts = sharing.count_pods(seen, terms, turn.now)
             shared = sharing.count_shared(each.pod for each in running)
         self._metrics.replace("gpu_autoscaler_shared_pods", {(str(way),): many for way, many in shared.items()})
         self._counted = turn.now, which, counts
         return counts
 
-    async def _list(self) -> tuple[RunningPod, ...]:
-        return await self._sights.running()
+    async def _list(self) -> tuple[tuple[RunningPod, ...], sharing.ShareTerms]:
+        return await self._sights.running(), await self._terms()
 
     def _look_around(
         self, of: RunningPod, policies: tuple[SharingPolicy, ...], nodes: Input[sharing.PartIndex],

@@ -28,7 +28,7 @@ from fallow.model.partition import (
     RepartitionStep,
 )
 from fallow.model.policies.sharing import NodeConfig
-from fallow.model.seen import Input, Known, Unseen
+from fallow.model.seen import Input, Known, Unseen, sure
 from fallow.model.units import Instant, Seconds
 from fallow.stories.turn import Complaint, Turn, stumbling
 
@@ -96,6 +96,8 @@ class SharingStory:
         blind = next((seen.why for seen in (configs, nodes) if isinstance(seen, Unseen)), "")
         if blind:
             return self.fail(blind, turn)
+        if not (sure(configs) or any(each.record or each.unreadable for each in sure(nodes))):
+            return SharingCycle()  # nothing to plan: NVIDIA's ConfigMaps are no business of ours
         with stumbling():
             plugin, mig = await turn.in_time(self._sights.plugin_keys()), await turn.in_time(self._sights.mig_keys())
             sights = sharing.PartitionSights(

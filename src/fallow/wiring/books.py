@@ -163,11 +163,13 @@ class LedgerWriter:
         return story_of_books.OpenBook(tuple(found.values()), meta.seen_until, meta.rolled_until or None)
 
     async def write(
-        self, *, intervals: Collection[Interval], removed: Collection[IntervalRef], at: Second, epoch: int
+        self, *, intervals: Collection[Interval], removed: Collection[IntervalRef], at: Second, epoch: int,
+        shared: Collection[str] = (),
     ) -> None:
         named = {each.slice.price_id for each in intervals}
         batch = CostBatch(
-            at=at, intervals=tuple(intervals), removed=tuple(removed), prices=self._billing.list_booked(named)
+            at=at, intervals=tuple(intervals), removed=tuple(removed), shared=tuple(sorted(shared)),
+            prices=self._billing.list_booked(named),
         )
         await self._write(batch, self._epoch_of(epoch))
 

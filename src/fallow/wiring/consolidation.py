@@ -20,7 +20,7 @@ CONSOLIDATION = "consolidation"  # the name of the story
 def make_story(ground: Groundwork) -> loop.Story:
     options = ground.options.consolidation
     story = consolidation.ConsolidationStory(
-        eyes=_make_eyes(ground), hands=acting.Emptier(ground.api, ground.hands.announcer), metrics=ground.metrics,
+        eyes=make_eyes(ground), hands=acting.Emptier(ground.api, ground.hands.announcer), metrics=ground.metrics,
         terms=consolidation.ConsolidationTerms(
             held=lambda now: sharing.why_held(ground, now, acts=options.acts, flag="--consolidation"),
             plans=options.is_on, threshold=options.threshold,
@@ -32,7 +32,7 @@ def make_story(ground: Groundwork) -> loop.Story:
     )
 
 
-def _make_eyes(ground: Groundwork) -> consolidation.ConsolidationEyes:
+def make_eyes(ground: Groundwork) -> consolidation.ConsolidationEyes:
     @functools.lru_cache(maxsize=1)  # of one turn: asked for every pod of a node
     def find_kept(now: Instant) -> packing.WhyKept:
         seen = ground.seen

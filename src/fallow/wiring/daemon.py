@@ -47,6 +47,7 @@ from fallow.wiring.ground import Groundwork
 
 if TYPE_CHECKING:
     from fallow.wiring.books import BookParts
+    from fallow.wiring.forecasts import Forecasts
     from fallow.wiring.share_why import ShareExplainer
 
 IDLE = grounds.IDLE  # by which name whoever assembled it asks for it
@@ -68,6 +69,7 @@ class Assembly(msgspec.Struct, frozen=True):
     access: config.Access
     books: BookParts | None  # where costs are kept
     explainer: ShareExplainer | None  # where the stories of sharing are told
+    forecasts: Forecasts | None  # there, too
 
 
 class DaemonSeen(msgspec.Struct, frozen=True):
@@ -106,6 +108,7 @@ async def assemble(
         yield Assembly(
             later.looping, ground.access.namespace or "default", ground.scraping, ground.leadership, ground.home,
             ground.eyes, ground.kept, ground.seen, ground.hands, ground.access, later.books, later.explainer,
+            later.forecasts,
         )
 
 
@@ -122,11 +125,12 @@ async def _make_stories(
         stories.append(gaming.make_story(ground))
         later.books = await _open_books(ground, ground.kept, stack)
     if ground.kept is not None and ground.needs_lease:  # who does not lead must not touch a node that another changes
-        from fallow.wiring import consolidation, sharing  # a packing engine: others do without
+        from fallow.wiring import consolidation, forecasts, sharing  # a packing engine: others do without
 
         shared = sharing.make_stories(ground)
         later.beside, later.explainer = shared.beside, shared.explainer
         stories += [*shared.stories, consolidation.make_story(ground)]
+        later.forecasts = forecasts.make(ground, later.books.ledger if later.books else None)
     return [*stories, *(later.books.stories if later.books else ())]
 
 

@@ -32,6 +32,7 @@ from fallow.wiring import reach
 if TYPE_CHECKING:
     from fallow.stories.idle import IdleStory
     from fallow.wiring.books import BookParts
+    from fallow.wiring.forecasts import Forecasts
     from fallow.wiring.share_why import ShareExplainer
 
 IDLE = "idle"  # the name of the story that others rest on
@@ -46,6 +47,7 @@ class Later:
     looping: loop.Loop
     books: BookParts | None = None
     explainer: ShareExplainer | None = None  # why a pod shares a GPU, or not
+    forecasts: Forecasts | None = None  # how long pods will run
     beside: list[Callable[[], Coroutine[Any, Any, None]]]  # what else goes on while the stories are told
 
     def __init__(self) -> None:

@@ -11,36 +11,87 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
+from fallow import names
+from fallow.clients import errors
 from fallow.clients.kubernetes import api as kube
 from fallow.decide import sharing
 from fallow.model import classes
 from fallow.model.claims import ClaimGround
 from fallow.model.patterns import Pattern
 from fallow.model.policies.sharing import SharingPolicy
-from fallow.model.seen import ABSENT, Input, Known
+from fallow.model.seen import ABSENT, Input, Known, Unseen
 from fallow.model.sharing import OwnerUse, PartNode, ShareWhy
 from fallow.model.units import Instant
 from fallow.observe import budgets, share_pods
 from fallow.observe import claims as claiming
 from fallow.observe import sharing as watching
-from fallow.settings import readers
-from fallow.settings.cost_enforcement import EXEMPT
+from fallow.settings import cost_enforcement, readers
 from fallow.settings.sharing import DEFAULT_SCHEDULER
 from fallow.wiring import reach
 
 
 def find_exempt(namespace: str) -> Pattern:
     """`namespace`: ours."""
-    return readers.regex(f"(?:{EXEMPT})|{re.escape(namespace)}")
+    return readers.regex(f"(?:{cost_enforcement.EXEMPT})|{re.escape(namespace)}")
 
 
 def make_terms(namespace: str, *, by_claims: bool = False) -> sharing.ShareTerms:
-    """As the webhook has them where its flags are not given; `namespace`: ours. What it may rewrite does not matter
-    here: whoever is still whole is one that the policy would have changed."""
+    """As the webhook has them where its flags are not given, but that it may change pods; `namespace`: ours."""
     return sharing.ShareTerms(
         exempt=find_exempt(namespace), rewrites=True, by_claims=by_claims,
         schedulers=frozenset({DEFAULT_SCHEDULER}), patterns=classes.Patterns(),
     )
+
+
+class _Started(msgspec.Struct, frozen=True):
+    command: tuple[str, ...] | None = None
+    args: tuple[str, ...] | None = None
+
+
+class _StartedSpec(msgspec.Struct, frozen=True):
+    containers: tuple[_Started, ...] = ()
+
+
+class _StartedTemplate(msgspec.Struct, frozen=True):
+    spec: _StartedSpec = _StartedSpec()
+
+
+class _WebhookSpec(msgspec.Struct, frozen=True):
+    template: _StartedTemplate = _StartedTemplate()
+
+
+class _WebhookDeployment(msgspec.Struct, frozen=True):
+    spec: _WebhookSpec = _WebhookSpec()
+
+
+async def read_terms(api: kube.Api, namespace: str) -> Input[sharing.ShareTerms]:
+    """By the command line of the webhook that is deployed in our namespace; unseen where there is none, it may not be
+    read, or its flags are none of ours."""
+    try:
+        found = await api.get(kube.DEPLOYMENTS, namespace, names.WEBHOOK, kind=_WebhookDeployment)
+        started = next(iter(found.spec.template.spec.containers), _Started())
+        words = (*(started.command or ()), *(started.args or ()))
+        return Known(terms_of(cost_enforcement.read_webhook_arguments(words, namespace)))
+    except errors.NotFound:
+        return Unseen(f"there is no Deployment {names.WEBHOOK} in {namespace}")
+    except (errors.ClientError, readers.UsageError) as problem:
+        return Unseen(str(problem))
+
+
+def terms_of(options: cost_enforcement.WebhookSettings) -> sharing.ShareTerms:
+    said = options.sharing
+    return sharing.ShareTerms(
+        exempt=options.exempt, rewrites=said.rewrites, by_claims=said.by_claims, schedulers=said.schedulers,
+        patterns=classes.Patterns(said.patterns),
+    )
+
+
+def explain_unseen(terms: Input[sharing.ShareTerms]) -> str:
+    """What is then assumed; "": nothing has to be."""
+    if isinstance(terms, Known):
+        return ""
+    why = terms.why if isinstance(terms, Unseen) else "nobody looked"
+    return f"its flags are not seen ({why}): told as if they were the usual ones, with --rewrite-requests true"
 
 
 def index_parts(seen: Input[tuple[PartNode, ...]]) -> Input[sharing.PartIndex]:
@@ -54,6 +105,7 @@ class WhySights(msgspec.Struct, frozen=True, kw_only=True):
     nodes: Input[sharing.PartIndex]
     claims: Input[ClaimGround]
     terms: sharing.ShareTerms
+    assumed: str = ""  # what of these terms nobody saw
 
 
 class ShareExplainer:
@@ -76,20 +128,22 @@ class ShareExplainer:
             nodes=seen.nodes, claims=seen.claims,
             use=await self._use(owner.value.uid) if isinstance(owner, Known) else ABSENT,
         )
-        return sharing.explain_pod(share_pods.see(item, namespace), around, seen.terms, now)
+        made = sharing.explain_pod(share_pods.see(item, namespace), around, seen.terms, now)
+        return msgspec.structs.replace(made, assumed=seen.assumed)
 
 
 @asynccontextmanager
 async def open_explainer(kubeconfig: str | None, context: str | None) -> AsyncIterator[ShareExplainer]:
-    """For a look of one's own: what it needs is listed when it is needed. Where templates of ours stand, parts of GPUs
-    are given by claims."""
+    """For a look of one's own: what it needs is listed when it is needed. Where the webhook's flags are not seen and
+    templates of ours stand, or may not be listed, parts of GPUs are given by claims."""
     async with reach.open_api(kubeconfig, context) as (api, own):
         known, parts, claimed = watching.watch_policies(api), watching.watch_part_nodes(api), claiming.ClaimEyes(api)
 
         async def look() -> WhySights:
             for each in (known, parts, claimed.templates):
                 await each.list_once()
-            by_claims = isinstance(claimed.templates.seen, Known)
+            there, listed = await read_terms(api, home.namespace), claimed.templates.seen
+            by_claims = there.value.by_claims if isinstance(there, Known) else isinstance(listed, Known | Unseen)
             for watched in claimed.watched if by_claims else ():
                 await watched.list_once()
             nodes = claiming.join_devices(parts.seen, claimed.slices.seen) if by_claims else watching.keep_parts(
@@ -97,7 +151,8 @@ async def open_explainer(kubeconfig: str | None, context: str | None) -> AsyncIt
             )
             return WhySights(
                 policies=watching.rank(known.seen), nodes=index_parts(nodes),
-                claims=claimed.ground if by_claims else ABSENT, terms=make_terms(home.namespace, by_claims=by_claims),
+                claims=claimed.ground if by_claims else ABSENT, assumed=explain_unseen(there),
+                terms=there.value if isinstance(there, Known) else make_terms(home.namespace, by_claims=by_claims),
             )
 
         async def use(uid: str) -> Input[OwnerUse]:

@@ -76,7 +76,11 @@ def make_stories(ground: Groundwork) -> SharingStories:
             policies=lambda: policies.seen, pods=lambda: ground.seen.pods,
             workloads=lambda: ground.seen.workloads({}), read=asked and hurting.HurtReader(*asked).read,
         ),
-        hands=ground.hands, statuses=statuses, metrics=ground.metrics,
+        acts=guarding.GuardHands(
+            hands=ground.hands, statuses=statuses, enter=ground.kept.enter if ground.kept is not None else None,
+            held=lambda now: why_held(ground, now, acts=True, flag=""),
+        ),
+        metrics=ground.metrics,
     )
     sights = reporting.PolicySights(
         policies=lambda: watching.rank(policies.seen), nodes=lambda: _index(made.nodes()),
@@ -94,8 +98,16 @@ def make_stories(ground: Groundwork) -> SharingStories:
         )
         sights = msgspec.structs.replace(sights, nodes=kept.nodes, claims=kept.ground)
         claimed, beside = [kept.story], [*beside, *kept.background]
-    terms = share_why.make_terms(ground.namespace, by_claims=ground.options.sharing.by_claims)
-    story = reporting.SharePoliciesStory(sights=sights, statuses=statuses, terms=terms, metrics=ground.metrics)
+
+    async def find_terms() -> ShareTerms:
+        found = await share_why.read_terms(ground.api, ground.namespace)
+        return found.value if isinstance(found, Known) else share_why.make_terms(
+            ground.namespace, by_claims=ground.options.sharing.by_claims
+        )
+
+    story = reporting.SharePoliciesStory(sights=sights, statuses=statuses, terms=find_terms, metrics=ground.metrics,
+        by_claims=ground.options.sharing.by_claims,
+    )
     reported = loop.Story(
         name=POLICIES, interval=min(reporting.INTERVAL, ground.options.loop.interval), budget=reporting.INTERVAL,
         tick=story.tick, look=story.look, fail=story.fail, is_vital=False,
@@ -109,7 +121,7 @@ def make_stories(ground: Groundwork) -> SharingStories:
         tick=guard.tick, look=guard.look, fail=guard.fail, is_vital=False,
     )
     return SharingStories(
-        [made.story, *claimed, measured, guarded, reported], beside, _make_explainer(ground, sights, terms)
+        [made.story, *claimed, measured, guarded, reported], beside, _make_explainer(ground, sights)
     )
 
 
@@ -182,14 +194,15 @@ def _index(seen: Input[tuple[PartitionNode, ...]]) -> Input[PartIndex]:
     return share_why.index_parts(watching.keep_parts(several(tuple(each.parts for each in seen.value))))
 
 
-def _make_explainer(
-    ground: Groundwork, sights: reporting.PolicySights, terms: ShareTerms
-) -> share_why.ShareExplainer:
+def _make_explainer(ground: Groundwork, sights: reporting.PolicySights) -> share_why.ShareExplainer:
     """By what the stories see."""
 
     async def look() -> share_why.WhySights:
+        there = await share_why.read_terms(ground.api, ground.namespace)
+        usual = share_why.make_terms(ground.namespace, by_claims=ground.options.sharing.by_claims)
         return share_why.WhySights(
-            policies=sights.policies(), nodes=sights.nodes(), claims=sights.claims(), terms=terms
+            policies=sights.policies(), nodes=sights.nodes(), claims=sights.claims(),
+            terms=there.value if isinstance(there, Known) else usual, assumed=share_why.explain_unseen(there),
         )
 
     async def use(uid: str) -> Input[OwnerUse]:

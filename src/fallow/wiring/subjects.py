@@ -25,7 +25,7 @@ from fallow.model.units import Instant
 from fallow.observe import budgets, share_pods
 from fallow.observe import sharing as watching
 from fallow.observe.cluster import hosts
-from fallow.wiring import share_why
+from fallow.wiring import reach, share_why
 
 
 class NodeSubject(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,7 +127,9 @@ async def _see_sharing_policy(api: kube.Api, made: PolicySubject, policy: Sharin
     made, places = msgspec.structs.replace(made, changed=changed), await _list_namespaces(api)
     if isinstance(places.rest, Unseen):
         return msgspec.structs.replace(made, unseen=places.rest.why)
-    terms = share_why.make_terms("")
+    home = await reach.find_home(api, None, acting=False)
+    there = await share_why.read_terms(api, home.namespace)
+    terms = there.value if isinstance(there, Known) else share_why.make_terms(home.namespace)
     selected = tuple(
         _name(each) for each in running
         if sharing.find_part(each.pod) is None and sharing.is_meant(policy, each.pod, places, terms)

@@ -7,7 +7,7 @@ from tests import cost_scenes
 from tests.cost_scenes import P4D, TODAY, YESTERDAY
 
 from fallow.account import counterfactuals, saving_books
-from fallow.account.counterfactuals import NodeClaim, RemovedNode, SharedGpu
+from fallow.account.counterfactuals import NodeClaim, RemovedNode
 from fallow.account.savings import PauseSpan
 from fallow.doors.answers import cost_books
 from fallow.doors.answers.cost_books import CostBooks
@@ -169,14 +169,14 @@ def sharers(count: int) -> list[Interval]:
 @pytest.mark.accepts("cost", 22)
 @pytest.mark.parametrize(("pods", "gpus"), [(3, 2), (2, 1), (1, 0)])
 def test_sharers_save_a_gpu_each_beyond_the_first(pods, gpus):
-    shared = SharedGpu(gpu="GPU-0", begin=YESTERDAY, end=YESTERDAY + HOUR)
-    rows = counterfactuals.book_sharing(shared, sharers(pods))
+    rows = counterfactuals.book_sharing("GPU-0", sharers(pods), YESTERDAY, YESTERDAY + HOUR)
     assert sum(row.saved for row in rows) == gpus * P4D
+    assert sum(counterfactuals.read_details(row).gpu_hours for row in rows) == gpus
 
 
-def test_sharing_counts_only_while_we_made_it_so():
-    shared = SharedGpu(gpu="GPU-0", begin=YESTERDAY + HOUR // 2, end=YESTERDAY + 2 * HOUR)
-    assert sum(row.saved for row in counterfactuals.book_sharing(shared, sharers(2))) == P4D // 2
+def test_sharing_counts_in_the_days_that_are_asked_for_and_of_those_that_we_made_share():
+    rows = counterfactuals.book_sharing("GPU-0", sharers(2), YESTERDAY + HOUR // 2, YESTERDAY + 2 * HOUR)
+    assert sum(row.saved for row in rows) == P4D // 2
 
 
 @pytest.mark.accepts("cost", 22)

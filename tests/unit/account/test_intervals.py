@@ -63,6 +63,22 @@ def test_a_four_and_a_three_share_their_gpu_and_slots_that_nobody_holds_are_unal
     assert {each.slice.key.sharing for each in scene.paper.intervals} == {"mig", "timeslicing", "idle"}
 
 
+@pytest.mark.accepts("cost", 2)
+@pytest.mark.parametrize("by", ["timeslicing", "mps"])
+@pytest.mark.parametrize("replicas", [2, 3, 7, 10])
+def test_a_replica_is_one_of_as_many_as_there_are(replicas, by):
+    """All but one are held; a share that were the same on every node would not come to the GPU."""
+    scene, labels = Scene(), {"nvidia.com/gpu.replicas": str(replicas), "nvidia.com/gpu.sharing-strategy": by}
+    scene.node("n", replicas, replicas * 10**9, shared=True, labels=labels)
+    for at in range(1, replicas):
+        scene.world.pod(f"p{at}", node="n", bound_at=float(DAY0))
+    scene.look(DAY0)
+    scene.look(DAY0 + HOUR)
+    assert [scene.paper.cost(pod=f"p{at}") for at in range(1, replicas)] == [1] * (replicas - 1)
+    assert scene.paper.cost(state=SpendState.unallocated) == 1
+    assert {each.slice.key.sharing for each in scene.paper.intervals} == {by, "idle"}
+
+
 def test_who_came_and_went_between_two_looks_is_booked_to_the_second_and_late_news_are_put_where_they_belong():
     scene = Scene()
     scene.node("n", 1)

@@ -118,12 +118,13 @@ def test_what_remains_is_what_those_that_ran_as_long_still_had(age: float, rest:
     ({"incoming": 30.0}, Preemption.NotShortEnough),
     ({"remaining": None}, Preemption.RestUnknown),
     ({"incoming": None}, Preemption.DurationUnknown),
-    ({"is_movable": False}, Preemption.NotMovable),
+    ({"fixed": "somebody keeps it"}, Preemption.NotMovable),
+    ({"running_priority": None}, Preemption.PriorityUnknown),
     ({"incoming_priority": 100}, Preemption.PriorityNotHigher),
     ({"incoming_priority": 99}, Preemption.PriorityNotHigher),
 ], ids=lambda value: str(value))
 def test_room_is_made_for_who_is_more_important_and_short(changes: dict[str, object], reason: Preemption) -> None:
-    facts = {"running_priority": 100, "incoming_priority": 200, "is_movable": True, "remaining": 100.0,
+    facts = {"running_priority": 100, "incoming_priority": 200, "fixed": "", "remaining": 100.0,
              "incoming": 29.0, **changes}
     advice = predicting.advise_preemption(**facts)  # type: ignore[arg-type]
     assert advice.reason is reason

@@ -23,9 +23,9 @@ def found(known: classes.Patterns = PATTERNS, **facts: object) -> tuple[str, str
 
 
 @pytest.mark.accepts("packing", 1)
-def test_the_host_of_an_image_tells_nothing() -> None:
-    image = ContainerText("gitlab.example.com/team/app:1")
-    assert found(containers=(image,), gpus=1) == ("batch", "default")
+@pytest.mark.parametrize("place", ["gitlab.example.com/team", "jupyter.example.com/a", "example.com/vllm", "my.lab/x"])
+def test_the_host_and_the_folders_of_an_image_tell_nothing(place: str) -> None:
+    assert found(containers=(ContainerText(f"{place}/app:1"),), gpus=1) == ("batch", "default")
 
 
 @pytest.mark.accepts("packing", 2)

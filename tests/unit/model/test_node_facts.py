@@ -41,7 +41,6 @@ def test_a_node_of_eks() -> None:
 def test_a_node_that_says_nothing_is_nothing() -> None:
     seen = node(allocatable={}, capacity={"cpu": "many"})
     assert node_facts.read(seen) == node_facts.NodeFacts(node="n1")
-    assert not node_facts.read(seen).is_model_known
 
 
 def test_old_labels_and_a_region_from_the_settings() -> None:

@@ -76,11 +76,6 @@ def test_what_no_row_names_is_unpriced_and_never_another_models_price(facts: Nod
     assert PriceBook().find(facts, NOW) is None
 
 
-@pytest.mark.accepts("cost", 7)
-def test_foo_9000_is_flagged() -> None:
-    assert not NodeFacts(node="n", gpu_model=gpus.normalise("NVIDIA-Foo-9000")).is_model_known
-
-
 def test_shipped_rows_name_no_region_and_are_estimates_everywhere() -> None:
     found = PriceBook().find(P4D, NOW)
     assert found is not None

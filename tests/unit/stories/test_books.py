@@ -12,7 +12,7 @@ from tests.unit.account.paper import Paper, bill
 from tests.unit.clients import loopback
 from tests.unit.observe.cluster import pretend
 
-from fallow import telemetry
+from fallow import names, telemetry
 from fallow.account.intervals import Batch
 from fallow.clients import errors
 from fallow.clients.prometheus import auth, client
@@ -32,6 +32,7 @@ class Ledger:
 
     def __init__(self) -> None:
         self.paper, self.rolled, self.is_down, self.epochs = Paper(), list[int](), False, list[int]()
+        self.shared = set[str]()
 
     async def read_open(self) -> books.OpenBook:
         rolled = self.rolled[-1] if self.rolled else None
@@ -39,11 +40,12 @@ class Ledger:
         return books.OpenBook(found, self.paper.at or None, rolled)
 
     async def write(
-        self, *, intervals: Collection[Interval], removed: Collection[str], at: int, epoch: int
+        self, *, intervals: Collection[Interval], removed: Collection[str], shared: Collection[str], at: int, epoch: int
     ) -> None:
         if self.is_down:
             raise errors.Unreachable("the database is away")
         self.epochs.append(epoch)
+        self.shared.update(shared)
         self.paper.write(Batch(at, tuple(intervals), tuple(removed)))
 
     async def roll_up(self, until: int, epoch: int) -> None:
@@ -171,3 +173,21 @@ async def test_each_hour_is_asked_for_once_and_rolled_up_two_hours_late() -> Non
         means = [one for one in running.questions if "avg_over_time" in one]
         assert len(means) == 3 * 7  # one for each metric and hour
         assert all("[3600s]" in one for one in means)
+
+
+async def test_whom_we_made_share_a_gpu_is_told_the_ledger_also_if_he_went_meanwhile() -> None:
+    marks = {names.OPTIMIZED: "true", names.ORIGINAL_GPU_REQUEST: "1"}
+    async with scene() as running:
+        await running.tick(0)
+        things = {name: bound(name, 10) for name in ("ours", "went", "claims-it", "whole")}
+        for name in ("ours", "went"):
+            things[name]["metadata"]["annotations"] = dict(marks)
+        things["claims-it"]["metadata"]["annotations"] = {names.OPTIMIZED: "true"}
+        for thing in things.values():
+            running.server.put("pods", thing)
+        gone = things["went"]["metadata"]["uid"]
+        running.server.kinds["pods"].objects[gone] = end(things["went"], 40)
+        running.server.remove("pods", gone)
+        await pretend.until(lambda: len(running.seen.pods) == 3)
+        await running.tick(60)
+        assert running.ledger.shared == {things[name]["metadata"]["uid"] for name in ("ours", "went")}

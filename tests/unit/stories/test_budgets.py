@@ -574,7 +574,7 @@ async def test_an_attribution_shows_what_was_saved_and_only_what_somebody_measur
             actual=0, details="{}", **{"realised": True, **said},
         )
 
-    waste, spot = cost.SavingKind.waste, cost.SavingKind.spot
+    waste, spot, sharing = cost.SavingKind.waste, cost.SavingKind.spot, cost.SavingKind.sharing
     async with town(tmp_path) as place:
         office = place.office
         for name, scope in (("place", {"namespaces": ["ml"]}), ("team", {"teams": ["ml-team"]})):
@@ -584,12 +584,12 @@ async def test_an_attribution_shows_what_was_saved_and_only_what_somebody_measur
             })
         office.ledger.savings = [
             saved(1, waste, 30), saved(2, spot, 10), saved(3, waste, 50, "other"), saved(4, waste, 7, realised=False),
-            saved(5, waste, 9, is_dry_run=True),
+            saved(5, waste, 9, is_dry_run=True), saved(6, sharing, 20),
         ]
         await office.tick(60.0)
         assert office.status("place", "CostAttribution")["savings"] == {
-            "total": "40.00", "spot": "10.00", "wasteEliminated": "30.00", "savingsPercentage": 40.0,
-            "baselineCost": "100.00",
+            "total": "60.00", "spot": "10.00", "sharing": "20.00", "wasteEliminated": "30.00",
+            "savingsPercentage": 50.0, "baselineCost": "120.00",
         }
         assert "savings" not in office.status("team", "CostAttribution")  # booked by namespace alone: not known
 

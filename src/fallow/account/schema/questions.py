@@ -38,7 +38,7 @@ KEYS: Final = (
     "namespace", "owner_kind", "owner_name", "workload_type", "dims_id",
 )
 PARTS: Final = ("part_id", "gpu_uuid", "slot")
-PODS: Final = ("pod_id", "pod_uid", "pod_name")
+PODS: Final = ("pod_id", "pod_uid", "pod_name", "is_shared")
 PRICES: Final = (
     "price_no", "price_id", "provider", "region", "zone", "instance_type", "gpu_model", "gpus", "capacity_type", "unit",
     "price_per_hour", "currency", "valid_from", "valid_to", "source", "retrieved_at",
@@ -94,6 +94,17 @@ KEY_ROWS: Final = (
 )
 PART_ROWS: Final = "SELECT part_id, gpu_uuid, slot FROM cost_parts WHERE part_id {among}"
 POD_ROWS: Final = "SELECT pod_id, pod_uid, pod_name FROM cost_pods WHERE pod_id {among}"
+SHARED_PODS: Final = "SELECT pod_uid FROM cost_pods WHERE is_shared = 1 AND pod_uid {among}"
+# Pods that are over, the last of them first: each with one of its keys, how many parts it held, its beginning and end,
+# the seconds that were measured, and what was used in them.
+RUNS: Final = (
+    "SELECT i.pod_id, max(i.key_id), count(DISTINCT i.part_id), min(i.t0), max(i.t1), CAST(sum(i.t1 - i.t0) AS BIGINT),"
+    " CAST(sum(CASE WHEN i.use_micro IS NULL THEN 0 ELSE i.t1 - i.t0 END) AS BIGINT),"
+    " CAST(sum(CASE WHEN i.use_micro IS NULL THEN 0 ELSE (i.t1 - i.t0) * i.use_micro END) AS BIGINT)"
+    " FROM cost_intervals i JOIN cost_pods p ON p.pod_id = i.pod_id"
+    " WHERE i.day >= ? AND i.t0 >= ? AND p.pod_uid <> '' GROUP BY i.pod_id"
+    " HAVING max(i.is_open) = 0 AND min(i.t0) > ? ORDER BY max(i.t1) DESC, i.pod_id LIMIT ?"
+)
 PRICE_IDS: Final = "SELECT price_no, price_id FROM cost_prices WHERE price_no {among}"
 PRICE_ROWS: Final = f"SELECT {', '.join(PRICES[1:])} FROM cost_prices ORDER BY price_no"
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from fallow.account.schema import SqlDialect
 
-VERSION: Final = 1
+VERSION: Final = 2
 
 _AMOUNTS: Final = (
     "cost_nano {int} NOT NULL, use_cost_nano {int} NOT NULL, gpu_micro_seconds {int} NOT NULL,"
@@ -58,7 +58,9 @@ _FIRST: Final = (
     " PRIMARY KEY (budget_uid, period_start, alert_name, channel)){narrow}",
     "INSERT INTO ledger_meta VALUES (1, 1, 0, '', '', 0, 0, 0, 0, 0, '0', '')",
 )
-MIGRATIONS: Final = (_FIRST,)  # the first makes version 1 of nothing
+# Of each pod: did we make it share a GPU?
+_SHARED: Final = ("ALTER TABLE cost_pods ADD COLUMN is_shared {int} NOT NULL DEFAULT 0",)
+MIGRATIONS: Final = (_FIRST, _SHARED)  # the first makes version 1 of nothing
 
 
 def find_changes(version: int, dialect: SqlDialect) -> list[str]:

@@ -9,7 +9,14 @@ Pure: no clock, no files, no logging. Whole numbers wherever a choice hangs on t
 """
 
 from fallow.decide.packing.auto import CANDIDATES, Rehearsal
-from fallow.decide.packing.consolidate import EVICT_TIMEOUT, THRESHOLD, ConsolidationPlan, may_begin, why_fixed
+from fallow.decide.packing.consolidate import (
+    EVICT_TIMEOUT,
+    THRESHOLD,
+    ConsolidationPlan,
+    belongs_to_node,
+    may_begin,
+    why_fixed,
+)
 from fallow.decide.packing.consolidate import advance as advance_emptying
 from fallow.decide.packing.consolidate import begin as begin_emptying
 from fallow.decide.packing.consolidate import plan as plan_consolidation
@@ -36,7 +43,8 @@ __all__ = [
     "ConsolidationPlan", "Curve", "IllegalLayout", "Ints", "LiveCluster", "LiveRoom", "Move", "MovePlan", "NoOpinion",
     "NodeRoom", "Nodes", "Offered", "Packer", "PackingGround", "PackingNode", "PackingPod", "PackingPolicy",
     "Placement", "Prices", "Ranking", "Refusal", "Rehearsal", "Room", "Running", "Unsolved", "WhyKept", "add_up",
-    "advance_emptying", "begin_emptying", "cut_at", "draw_sample", "find_bound", "find_kept", "find_near",
+    "advance_emptying", "begin_emptying", "belongs_to_node", "cut_at", "draw_sample", "find_bound", "find_kept",
+    "find_near",
     "judge_layout", "lay_out", "make_tables", "may_begin", "measure_bound", "measure_node", "measure_room",
     "order_nodes", "place", "plan_consolidation", "plan_moves", "prepare", "rehearse", "replay", "settle",
     "solve_prices", "spell", "stand", "why_fixed",

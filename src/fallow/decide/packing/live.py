@@ -15,7 +15,7 @@ import msgspec
 from fallow.decide.packing import defrag, packer
 from fallow.decide.packing.room import GPU, Ints, Nodes, PackingNode, PackingPod, Placement, Room
 from fallow.model import cluster
-from fallow.model.capacity import Machine
+from fallow.model.capacity import Machine, Needs
 from fallow.model.units import DAY, MINUTE, Instant
 
 UNKNOWN_MODEL: Final = "unknown"
@@ -110,8 +110,14 @@ def _count(tenant: cluster.Pod) -> int:
     return tenant.needs.gpus + tenant.needs.shared
 
 
+def name_model(product: str, shares: int, *, is_renamed: bool) -> str:
+    """GPUs that are shared otherwise, or not, are of another model: none of them serves for another."""
+    return product if shares == 1 else f"{product} in {shares} {'parts' if is_renamed else 'replicas'}"
+
+
 def make_node(machine: Machine) -> PackingNode:
-    model = (machine.product or UNKNOWN_MODEL) if machine.gpus else ""
+    named = name_model(machine.product or UNKNOWN_MODEL, machine.replicas, is_renamed=machine.is_renamed)
+    model = named if machine.gpus else ""
     return PackingNode(machine.name, model, machine.cpu, machine.memory, machine.gpus, machine.pods)
 
 
@@ -119,34 +125,48 @@ def _name(tenant: cluster.Pod) -> str:
     return f"{tenant.namespace}/{tenant.name}"
 
 
+class ShareModels:
+    """Which models a request is for. A share is asked for by a name of its own where nodes have renamed it; where they
+    have not, only the node on which it runs tells that it is one."""
+
+    def __init__(self, machines: Iterable[Machine]) -> None:
+        self._by_kind: dict[tuple[int, bool], set[str]] = {}
+        for machine in machines:
+            if machine.gpus:
+                kind = machine.replicas, machine.replicas > 1 and machine.is_renamed
+                self._by_kind.setdefault(kind, set()).add(make_node(machine).model)
+
+    def accept(self, needs: Needs, shares: int) -> tuple[str, ...]:
+        """Empty: any."""
+        is_renamed = shares > 1 and needs.shared > 0
+        if needs.products:
+            return tuple(name_model(each, shares, is_renamed=is_renamed) for each in needs.products)
+        if not set(self._by_kind) - {(shares, is_renamed)}:
+            return ()
+        return tuple(sorted(self._by_kind.get((shares, is_renamed), ()))) or (UNKNOWN_MODEL,)
+
+
 class _Requests:
     """Requests as the engine knows them. GPUs that are shared and GPUs that are not never serve for each other."""
 
-    def __init__(self, everywhere: Iterable[Machine], usable: Iterable[Machine]) -> None:
+    def __init__(self, everywhere: Iterable[Machine], usable: Sequence[Machine]) -> None:
         self._replicas: Mapping[str, int] = {machine.name: machine.replicas for machine in everywhere}
-        with_gpus = [machine for machine in usable if machine.gpus]
-        self._shares = {machine.replicas for machine in with_gpus if machine.replicas > 1}
-        self._shared = {make_node(machine).model for machine in with_gpus if machine.replicas > 1}
-        self._whole = {make_node(machine).model for machine in with_gpus if machine.replicas == 1}
+        self._shares = {machine.replicas for machine in usable if machine.gpus and machine.replicas > 1}
+        self._models = ShareModels(usable)
 
     def read(self, tenant: cluster.Pod) -> PackingPod:
         name, shares = _name(tenant), self._count_shares(tenant)
         if not _count(tenant):
             return PackingPod(name, tenant.needs.cpu, tenant.needs.memory)
-        if shares == 1:
-            models = self._accept(tenant, self._whole, self._shared)
-            return PackingPod(name, tenant.needs.cpu, tenant.needs.memory, tenant.needs.gpus, GPU, models)
-        models = self._accept(tenant, self._shared, self._whole)
-        return PackingPod(name, tenant.needs.cpu, tenant.needs.memory, 1, GPU // shares, models)
+        models = self._models.accept(tenant.needs, shares)
+        count = tenant.needs.gpus if shares == 1 else 1
+        return PackingPod(name, tenant.needs.cpu, tenant.needs.memory, count, GPU // shares, models)
 
     def _count_shares(self, tenant: cluster.Pod) -> int:
         """Of how many one is asked for; where it runs its node tells."""
         if tenant.node:
             return self._replicas.get(tenant.node, 1)
         return max(self._shares, default=1) if tenant.needs.shared else 1
-
-    def _accept(self, tenant: cluster.Pod, wanted: set[str], others: set[str]) -> tuple[str, ...]:
-        return tenant.needs.products or (tuple(sorted(wanted - others)) if wanted and others else ())
 
     def why_unclear(self, tenant: cluster.Pod) -> str:
         """Why it cannot be said where a pod like this one would fit; "" if it can."""

@@ -1,23 +1,20 @@
 """How a GPU may be cut by MIG, and where on which GPU an instance strands the least.
 
 In: profiles of a model (model/gpus.py), layouts by name, what is free on GPUs, the demand for profiles. Out: whether a
-layout is legal and if not why, all layouts there are, and a Spot: which GPU, at which memory slice.
+layout is legal and if not why, and a Spot: which GPU, at which memory slice.
 A legal layout: every instance at a start of its profile, no memory slice taken twice, compute slices enough, no profile
 more often than it may be. What is free on a GPU is (mask of memory slices, number of compute slices): 256 masks on a
 GPU of eight slices, so every score is looked up in a table made once per model and demand. Scores are whole numbers.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 import numpy as np
 
 from fallow.decide.packing.room import Ints
 from fallow.model.gpus import Mig, Model, Profile
-
-Placed = tuple[Profile, int]  # at which memory slice it begins
-_Layout = tuple[Placed, ...]
 
 
 class Slices(msgspec.Struct, frozen=True):
@@ -91,31 +88,6 @@ def _can_stand(profiles: Sequence[Profile], free: Slices) -> bool:
     first, *rest = sorted(profiles, key=lambda profile: (-profile.memory, len(profile.starts), profile.name))
     starts = (start for start in first.starts if free.has_room(first, start))
     return any(_can_stand(rest, free.take(first, start)) for start in starts)
-
-
-def list_layouts(mig: Mig, profiles: Sequence[Profile]) -> list[_Layout]:
-    """All placed layouts of these profiles to which nothing can be added."""
-    found = {frozenset(placed) for placed in _grow((), mig, profiles, 0)}
-    whole = [layout for layout in found if not any(True for _ in _additions(layout, mig, profiles))]
-    from_left = [tuple(sorted(layout, key=lambda placed: placed[1])) for layout in whole]
-    return sorted(from_left, key=lambda layout: [(start, profile.name) for profile, start in layout])
-
-
-def _grow(layout: _Layout, mig: Mig, profiles: Sequence[Profile], begin: int) -> Iterator[_Layout]:
-    """From the left, so that every layout is met once."""
-    yield layout
-    for profile, start in _additions(frozenset(layout), mig, profiles):
-        if start >= begin:
-            yield from _grow((*layout, (profile, start)), mig, profiles, start + profile.memory)
-
-
-def _additions(layout: frozenset[Placed], mig: Mig, profiles: Sequence[Profile]) -> Iterator[Placed]:
-    free, counts = empty(mig), Counter(profile for profile, _ in layout)
-    for placed in layout:
-        free = free.take(*placed)
-    for profile in profiles:
-        if counts[profile] < profile.most:
-            yield from ((profile, start) for start in profile.starts if free.has_room(profile, start))
 
 
 class Spot(msgspec.Struct, frozen=True):

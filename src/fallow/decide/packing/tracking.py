@@ -14,10 +14,11 @@ from typing import Final
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from fallow.decide.packing import live, packer, reserve
 from fallow.decide.packing.packer import PackingPolicy
-from fallow.decide.packing.room import GPU, Ints, Nodes, PackingNode, PackingPod, Placement
+from fallow.decide.packing.room import GPU, Ints, Nodes, PackingPod, Placement
 from fallow.model.capacity import Machine, Needs, Tenant
 from fallow.model.units import Instant
 
@@ -41,9 +42,9 @@ class PackingGround(msgspec.Struct, frozen=True, eq=False):
     order: Ints
     rows: Mapping[str, int]
     replicas: Ints
+    renamed: NDArray[np.bool_]  # whether what is shared is asked for by a name of its own
     gpu_memory: tuple[int | None, ...]  # MiB of each GPU
-    whole: frozenset[str]  # models of GPUs that nobody shares
-    shared: frozenset[str]
+    models: live.ShareModels
 
 
 def lay_out(machines: Iterable[Machine], cluster: str) -> PackingGround:
@@ -55,13 +56,10 @@ def lay_out(machines: Iterable[Machine], cluster: str) -> PackingGround:
         nodes=nodes, order=packer.order_nodes(nodes.names, cluster),
         rows={name: row for row, name in enumerate(nodes.names)},
         replicas=np.array([machine.replicas for machine, _ in kept], np.int64),
+        renamed=np.array([machine.is_renamed for machine, _ in kept], np.bool_),
         gpu_memory=tuple(machine.gpu_memory for machine, _ in kept),
-        whole=_models(kept, is_shared=False), shared=_models(kept, is_shared=True),
+        models=live.ShareModels(machine for machine, _ in kept),
     )
-
-
-def _models(kept: Sequence[tuple[Machine, PackingNode]], *, is_shared: bool) -> frozenset[str]:
-    return frozenset(node.model for machine, node in kept if machine.gpus and (machine.replicas > 1) == is_shared)
 
 
 def read_request(ground: PackingGround, needs: Needs, shares: int) -> PackingPod | None:
@@ -70,10 +68,7 @@ def read_request(ground: PackingGround, needs: Needs, shares: int) -> PackingPod
     if needs.unknown or (needs.shared and shares == 1) or (count > 1 and shares > 1):
         return None
     milli = GPU // shares if count else 0
-    models = needs.products if count else ()
-    if count and not models and ground.whole and ground.shared:
-        others = ground.shared if shares == 1 else ground.whole
-        models = tuple(sorted((ground.whole if shares == 1 else ground.shared) - others))
+    models = ground.models.accept(needs, shares) if count else ()
     pod = PackingPod("", needs.cpu, needs.memory, count, milli, models)
     return None if pod.find_fault() else pod
 
@@ -137,9 +132,11 @@ class LiveRoom:
         self._requests: dict[tuple[Needs, int], PackingPod | None] = {}
         self._placements: dict[Placement, Placement] = {}  # equal ones kept once
         self._gpu_memory: dict[int, int] = {}  # by row: MiB that tenants said they need
-        with_gpus = ground.replicas[ground.nodes.gpus > 0]
         self._every: Ints = np.arange(len(ground.nodes))
-        self._shares, self._shares_shared = _find_only(with_gpus), _find_only(with_gpus[with_gpus > 1])
+        has_gpus = ground.nodes.gpus > 0
+        self._shares, self._shares_shared = (
+            _find_only(ground.replicas[has_gpus & named]) for named in (~ground.renamed, ground.renamed)
+        )
 
     @property
     def allocated(self) -> int:
@@ -218,7 +215,7 @@ class LiveRoom:
 
     def _rank_known(self, needs: Needs, offered: Offered) -> _Found | None:
         """The best of all nodes, as far as they are offered; None where those are too few, or shares differ."""
-        shares = self._shares_shared if needs.shared else self._shares
+        shares = self._shares_shared if needs.shared else self._shares if needs.gpus else 1
         pod = self._read(needs, shares) if shares is not None else None
         if pod is None:
             return None
@@ -231,7 +228,8 @@ class LiveRoom:
         rows = self._find_rows(offered.names())
         if not rows.size:
             return NoOpinion.UnknownNodes
-        shares = np.unique(self.ground.replicas[rows])
+        asks = needs.gpus or needs.shared  # who asks for no GPU does not mind how they are shared
+        shares = np.unique(self.ground.replicas[rows]) if asks else [1]
         if len(shares) > 1:
             return NoOpinion.UnevenShares
         pod = self._read(needs, int(shares[0]))

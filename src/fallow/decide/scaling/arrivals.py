@@ -43,9 +43,9 @@ class ComingNodes(msgspec.Struct, kw_only=True):
 
 def settle(ground: PolicyGround, wants: Sequence[WantOfMachines], now: Instant) -> ComingNodes:
     policy = ground.policy
-    asked = sorted(remembered.read_in_flight(policy.status), key=lambda each: (each.since, each.token))
+    asked = sorted(ground.past.in_flight, key=lambda each: (each.since, each.token))
     shortages = remembered.find_wants(policy, asked, wants)
-    stockouts = tuple(each for each in remembered.read_stockouts(policy.status) if each.until > now - _FORGOTTEN)
+    stockouts = tuple(each for each in ground.past.stockouts if each.until > now - _FORGOTTEN)
     found = ComingNodes(open=[], arrived=[], late=[], missing={}, booting=frozenset(), failed=[], strays=[],
                      stockouts=stockouts)
     claims = _claim(asked, ground)

@@ -44,7 +44,7 @@ RANKS: Final = tuple(EvictionRank)  # who goes first
 def begin(release: Release, node: ScaledNode, now: Instant) -> BeginDrain:
     return BeginDrain(DrainRecord(
         v=1, policy=release.policy, since=now, reason=release.kind, because=release.because,
-        cordoned_by_us=not node.is_cordoned,
+        cordoned_by_us=node.is_emptied or not node.is_cordoned,
     ))
 
 
@@ -74,7 +74,8 @@ def _find_end(there: LeavingNode, record: DrainRecord) -> str:
     if not node.is_cordoned:
         return "somebody uncordoned it"
     if record.reason is DrainKind.failed:
-        return "it is Ready after all" if node.is_ready else ""
+        was_of_use = any(not pod.stays for pod in there.pods)
+        return "it is Ready after all" if node.is_ready else "somebody is on it" if was_of_use else ""
     if node.kept:
         return f"somebody wants it to stay: {node.kept}"
     if there.wanted:

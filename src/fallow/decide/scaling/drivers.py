@@ -10,9 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from fallow.decide.scaling import fit, remembered
+from fallow.model import scaling_status
 from fallow.model.machines import CloudMachine, MachineGroup
 from fallow.model.policies.scaling import MachineProvider, NodeDriver, NodePool, ScalingPolicy
 from fallow.model.scaling import Blocked, DriversSeen, ScaledNode, ScalingSight
+from fallow.model.scaling_status import PolicyStatus
 from fallow.model.seen import Input, Known, Unseen
 
 FATAL = frozenset({
@@ -30,6 +32,7 @@ class PolicyGround(msgspec.Struct, frozen=True, kw_only=True):
     pools: Mapping[str, str]
     groups: tuple[MachineGroup, ...] = ()
     machines: Input[tuple[CloudMachine, ...]]
+    past: PolicyStatus
     only_advises: bool = False  # no cloud is there to carry anything out
 
     @property
@@ -107,6 +110,7 @@ def stand(
     return PolicyGround(
         policy=policy, driver=driver or NodeDriver.auto, blocked=blocked, nodes=tuple(nodes), pools=pools, groups=known,
         machines=machines if machines is not None else Unseen("nobody asked its cloud for machines"),
+        past=scaling_status.read(policy.status),
         only_advises=driver is NodeDriver.direct and not isinstance(groups, Known),
     )
 

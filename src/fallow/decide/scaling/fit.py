@@ -6,6 +6,7 @@ GPUs of every kind (whole, shared, MIG) are resources beside CPU and memory: non
 Invariant: a node of which it is not known what its pods take has no room; nothing is ever overfilled.
 """
 
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
@@ -31,13 +32,18 @@ _FREE: Final[Constraint] = ((), b"", ())
 _MOST_KEPT: Final = 4096  # masks; anybody may ask for a new one
 
 
+@functools.lru_cache(maxsize=4096)
 def is_gpu(resource: str) -> bool:
     return resource in (names.GPU, names.GPU_SHARED) or resource.startswith(names.MIG_PREFIX)
 
 
 def count_gpus(asks: Asks) -> int:
     """In pieces of any kind."""
-    return sum(count for resource, count in asks.items() if count and is_gpu(resource))
+    total = 0
+    for resource in asks:  # of tens of thousands in a cycle
+        if is_gpu(resource):
+            total += asks[resource]
+    return total
 
 
 def weigh(resource: str, replicas: int = 4) -> int:
@@ -111,6 +117,7 @@ class FreeRoom:
         for node in self.nodes:
             for resource in node.has:
                 self.columns.setdefault(resource, len(self.columns))
+        self._gpu_columns = frozenset(column for resource, column in self.columns.items() if is_gpu(resource))
         self.free: Ints = np.zeros((len(self.columns) + 1, len(self.nodes)), np.int64)
         self.gpus: Ints = np.zeros(len(self.nodes), np.int64)  # free pieces
         self.unknown: Ints = np.zeros(len(self.nodes), np.int64)  # pods of which it is not known what they take
@@ -133,30 +140,34 @@ class FreeRoom:
         for resource, column in self.columns.items():
             if is_gpu(resource):
                 self.gpus += self.free[column]
+        self.tie: Ints = (self.gpus > 0).astype(np.int64)  # who needs none of its GPUs is better off elsewhere
 
     def shift(self, pods: Iterable[ScaledPod], sign: int) -> None:
         """Pods that are there (1), or there no longer (-1)."""
-        taken: dict[tuple[int, int], int] = {}
         rows, columns, last = self.rows, self.columns, len(self.columns)
+        where: list[int] = []
+        amounts: list[int] = []
+        width = len(self.nodes)
         for pod in pods:
             row = rows.get(pod.node)
             if row is None:
                 continue
-            taken[last, row] = taken.get((last, row), 0) + 1
+            where.append(last * width + row)
+            amounts.append(1)
             if pod.unclear:
                 self.unknown[row] += sign
             for resource, amount in pod.asks.items():
                 column = columns.get(resource)
                 if column is not None and amount > 0:
-                    taken[column, row] = taken.get((column, row), 0) + min(amount, _MOST)
-        if taken:
-            where = np.array(list(taken), np.int64)
-            self._take(where[:, 0], where[:, 1], sign * np.array(list(taken.values()), np.int64))
+                    where.append(column * width + row)
+                    amounts.append(amount if amount < _MOST else _MOST)
+        if where:
+            self._take(np.array(where, np.int64), sign * np.array(amounts, np.int64))
 
-    def _take(self, columns: Ints, rows: Ints, amounts: Ints) -> None:
-        np.subtract.at(self.free, (columns, rows), amounts)
-        of_gpus = np.array([*map(is_gpu, self.columns), False], np.bool_)[columns]
-        np.subtract.at(self.gpus, rows[of_gpus], amounts[of_gpus])
+    def _take(self, where: Ints, amounts: Ints) -> None:
+        before = self.free[list(self._gpu_columns)].sum(axis=0)
+        np.subtract.at(self.free.reshape(-1), where, amounts)
+        self.gpus -= before - self.free[list(self._gpu_columns)].sum(axis=0)
 
     def copy(self) -> "FreeRoom":
         twin = object.__new__(FreeRoom)
@@ -177,13 +188,15 @@ class FreeRoom:
         wanted = [(self.columns.get(resource), min(amount, _MOST)) for resource, amount in asks.items() if amount > 0]
         if any(column is None for column, _ in wanted):
             return []
-        fits = may & (self.unknown == 0) & (self.free[-1] > 0)
-        for column, amount in wanted:
-            fits &= self.free[column] >= amount
-        rows = np.flatnonzero(fits)
+        wanted.sort(key=lambda each: each[0] not in self._gpu_columns)  # what is scarce tells first
+        rows = np.flatnonzero(may)
+        for column, amount in (*wanted, (-1, 1)):
+            rows = rows[self.free[column, rows] >= amount]
+        rows = rows[self.unknown[rows] == 0]
         if not rows.size:
             return []
-        order = rows[np.argsort(self.gpus[rows], kind="stable")] if count > 1 else rows[[int(self.gpus[rows].argmin())]]
+        left = self.gpus[rows] + self.tie[rows]
+        order = rows[np.argsort(left, kind="stable")] if count > 1 else rows[[int(left.argmin())]]
         return self._fill_up(wanted, order.tolist(), count)
 
     def give_back(self, asks: Asks, row: int) -> None:
@@ -210,8 +223,7 @@ class FreeRoom:
         return placed
 
     def _count(self, wanted: list[tuple[int | None, int]]) -> int:
-        gpus = {column for resource, column in self.columns.items() if is_gpu(resource)}
-        return sum(amount for column, amount in wanted if column in gpus)
+        return sum(amount for column, amount in wanted if column in self._gpu_columns)
 
     # ---- who may go where
 

@@ -164,7 +164,8 @@ def _choose(misses: Floats, sizes: Floats) -> tuple[Ints, Floats]:
     with np.errstate(invalid="ignore", divide="ignore"):
         errors = misses.sum(axis=1) / sizes.sum(axis=0)
     best = 1 + np.argmin(np.where(np.isnan(errors[1:]), np.inf, errors[1:]), axis=0)
-    is_better = np.take_along_axis(errors, best[None], axis=0)[0] <= _BETTER * errors[0]
+    least = np.take_along_axis(errors, best[None], axis=0)[0]
+    is_better = (least <= _BETTER * errors[0]) & (least < errors[0])  # where nobody errs, all stays as now
     is_tried = (sizes > 0).sum(axis=0) >= _FEWEST_WINDOWS
     return np.where(is_better & is_tried, best, 0), errors
 

@@ -5,12 +5,12 @@ Invariant: unknown use is no reason to grow; a cooldown runs from a growth that 
 waits for nothing.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
-from fallow.decide.scaling import demand, pack, remembered, tiers, words
+from fallow.decide.scaling import demand, pack, tiers, words
 from fallow.decide.scaling.brakes import PolicyUse
 from fallow.decide.scaling.fit import FreeRoom
 from fallow.decide.scaling.pack import OpenedNode, Opening
@@ -35,19 +35,19 @@ def find_reason(policy: ScalingPolicy, needs: Sequence[ScaledPod], now: Instant)
     return GrowReason.PendingPods if any(wait > policy.pending_patience for wait in waits) else None
 
 
-def is_resting(policy: ScalingPolicy, now: Instant) -> bool:
+def is_resting(policy: ScalingPolicy, grew_at: Instant | None, now: Instant) -> bool:
     """Since the last growth that was started."""
-    last = remembered.read_time(policy.status, "lastScaleUpTime")
-    return last is not None and abs(now - last) < policy.grow_rest
+    return grew_at is not None and abs(now - grew_at) < policy.grow_rest
 
 
 def find_busy(
-    policy: ScalingPolicy, measured: PolicyUse, room: FreeRoom, own: Iterable[str], memory: ScalingMemory, now: Instant
+    policy: ScalingPolicy, measured: PolicyUse, room: FreeRoom, own: Callable[[], Iterable[str]], memory: ScalingMemory,
+    now: Instant,
 ) -> Instant | None:
     """Since when its GPUs are used above the threshold and none is free; None: they are not, or nobody knows."""
     if measured.use is None or measured.use <= policy.grow_above:
         return None
-    if (room.gpus[room.find_rows(own)] > 0).any():
+    if (room.gpus[room.find_rows(own())] > 0).any():
         return None
     return min(memory.busy.get(policy.name, now), now)
 

@@ -9,9 +9,10 @@ Invariant: what is kept is what would be computed.
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fallow.decide.scaling import fit, shrink
+from fallow.decide.scaling import fit, shrink, templates
 from fallow.decide.scaling.fit import FreeRoom
 from fallow.decide.scaling.shrink import Candidate, Guests, Simulated
+from fallow.decide.scaling.templates import NodesAlike
 from fallow.model.scaling import ScaledNode, ScaledPod
 
 
@@ -26,20 +27,24 @@ class KeptSight:
         self._guests: dict[str, Guests] = {}
         self._answers: dict[str, tuple[Any, Any]] = {}
         self.version = 0  # of all that simulations rest on
+        self.shapes = 0  # of what nodes have, their labels and taints
         self.room = FreeRoom((), ())
         self.waiting: tuple[ScaledPod, ...] = ()
 
     def refresh(self, nodes: tuple[ScaledNode, ...], pods: tuple[ScaledPod, ...]) -> None:
-        has_new_pods = pods is not self._pods and self._count_pods(pods)
+        came, went = ((), ()) if pods is self._pods else self._count_pods(pods)
         if self._nodes is None or not _are_alike(self._nodes, nodes):
             self.room = FreeRoom(nodes, pods)
+            self.shapes += 1
             self.version += 1
-        elif has_new_pods:
+        elif came or went:
+            self.room.shift(went, -1)
+            self.room.shift(came, 1)
             self.version += 1
         self._nodes = nodes
 
-    def _count_pods(self, pods: tuple[ScaledPod, ...]) -> bool:
-        """Only what came and went; False: nothing did."""
+    def _count_pods(self, pods: tuple[ScaledPod, ...]) -> tuple[Sequence[ScaledPod], Sequence[ScaledPod]]:
+        """Who came and who went."""
         now = {id(pod): pod for pod in pods}
         came = [pod for key, pod in now.items() if key not in self._by_id]
         went = [pod for key, pod in self._by_id.items() if key not in now]
@@ -49,12 +54,10 @@ class KeptSight:
             self._tenants.setdefault(pod.node, {})[id(pod)] = pod
         for pod in (*went, *came):
             self._guests.pop(pod.node, None)
-        self.room.shift(went, -1)
-        self.room.shift(came, 1)
         self._by_id, self._pods = now, pods
         if came or went:
             self.waiting = tuple(pod for pod in pods if not pod.node and (pod.unclear or fit.count_gpus(pod.asks)))
-        return bool(came or went)
+        return came, went
 
     def guests(self, node: str) -> Guests:
         found = self._guests.get(node)
@@ -65,8 +68,13 @@ class KeptSight:
     def tenants(self, node: str) -> tuple[ScaledPod, ...]:
         return tuple(self._tenants.get(node, {}).values())
 
-    def belongings(self, nodes: Sequence[ScaledNode]) -> dict[str, list[ScaledPod]]:
-        return {node.name: [pod for pod in self.tenants(node.name) if pod.stays] for node in nodes}
+    def belongings(self, node: str) -> list[ScaledPod]:
+        return [pod for pod in self.tenants(node) if pod.stays]
+
+    def compare(self, pool: str, alive: Sequence[ScaledNode]) -> NodesAlike:
+        key = (self.shapes, [node.name for node in alive])
+        found: NodesAlike = self.ask(f"compare {pool}", key, lambda: templates.compare(alive))
+        return found
 
     def ask(self, name: str, key: Any, answer: Callable[[], Any]) -> Any:
         """What was answered last to the same question, or the answer."""

@@ -8,6 +8,7 @@ for the least count is what is paid.
 Invariant: limits cut from the end; a pod that fits no empty node opens none.
 """
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
@@ -17,6 +18,7 @@ import numpy as np
 from fallow.decide.scaling import demand, fit, tiers
 from fallow.decide.scaling.demand import PodRun
 from fallow.decide.scaling.fit import Bools, Constraint, Ints
+from fallow.decide.scaling.foresight import Floats
 from fallow.decide.scaling.templates import NodeTemplate
 from fallow.decide.scaling.tiers import Purse, ScalingTerms, TierCounts
 from fallow.model.cost import CapacityType
@@ -24,6 +26,9 @@ from fallow.model.policies.scaling import ScalingPolicy
 from fallow.model.scaling import ScaledPod
 
 MOST_REORDERED: Final = 200  # pods
+MOST_MATCHED: Final = 64  # pods: all threes of them are looked at
+_SHUFFLES: Final = 500
+_HAIR: Final = 1e-9
 
 
 class Opening(msgspec.Struct, frozen=True, kw_only=True):
@@ -198,6 +203,71 @@ def _try_orders(pods: Sequence[ScaledPod], first: Packed, opening: Opening, coun
         tried = _pack_runs(runs, opening, counts.copy())
         if not tried.left and len(tried.opened) < len(best.opened):
             best = tried
+    if len(best.opened) > least + 1 and len(pods) <= MOST_MATCHED:
+        tight = _match(pods, template)
+        for fewer in (tight, _shuffle(pods, template, min(len(best.opened), len(tight)) - 1)):
+            if fewer and len(fewer) < len(best.opened):
+                best = Packed([OpenedNode(template, each) for each in fewer], [])
+    return best
+
+
+def _list_parts(pods: Sequence[ScaledPod], template: NodeTemplate) -> Floats:
+    """Of a node that is empty, what each pod takes: pods x resources."""
+    has = {resource: amount for resource, amount in (template.has or {}).items() if amount > 0}
+    return np.array([[max(0, pod.asks.get(each, 0)) / has[each] for each in has] for pod in pods])
+
+
+def _shuffle(pods: Sequence[ScaledPod], template: NodeTemplate, most: int) -> list[list[ScaledPod]]:
+    """Hundreds of orders at once, near the one by size, each pod on the fullest node that has room: one that needs no
+    more than so many nodes; none: no order does. What is drawn is the same every time."""
+    parts, draw, every = _list_parts(pods, template), np.random.default_rng(0), np.arange(_SHUFFLES)
+    size = parts.max(axis=1) + parts.sum(axis=1) / 8
+    shaken = draw.uniform(0, 1, (_SHUFFLES, 1)) * draw.uniform(-0.5, 0.5, (_SHUFFLES, len(pods)))
+    orders = np.argsort(-size * (1 + shaken), axis=1, kind="stable")
+    free = np.full((_SHUFFLES, most, parts.shape[1]), 1.0 + _HAIR)
+    where, fails = np.zeros((_SHUFFLES, len(pods)), np.int64), np.zeros(_SHUFFLES, np.bool_)
+    for step in range(len(pods)):
+        pod = orders[:, step]
+        fits: Bools = np.asarray((free >= parts[pod][:, None, :]).all(axis=2))
+        chosen = np.where(fits, free.sum(axis=2), np.inf).argmin(axis=1)
+        fails |= ~fits[every, chosen]
+        free[every, chosen] -= parts[pod]
+        where[every, pod] = chosen
+    if fails.all():
+        return []
+    found = where[int(fails.argmin())]
+    return [[pods[int(at)] for at in np.flatnonzero(found == node)] for node in np.unique(found)]
+
+
+def _match(pods: Sequence[ScaledPod], template: NodeTemplate) -> list[list[ScaledPod]]:
+    """Node after node around the largest that is left, with the three others beside it that leave least free."""
+    parts = _list_parts(pods, template)
+    left = sorted(range(len(pods)), key=lambda at: (-parts[at].max(), -parts[at].sum(), pods[at].id))
+    nodes: list[list[ScaledPod]] = []
+    while left:
+        chosen = [left.pop(0)]
+        while beside := _find_beside(parts, left, 1.0 + _HAIR - parts[chosen].sum(axis=0)):
+            chosen += beside
+            left = [at for at in left if at not in beside]
+        nodes.append([pods[at] for at in chosen])
+    return nodes
+
+
+def _find_beside(parts: Floats, left: Sequence[int], free: Floats) -> list[int]:
+    """Of one, two or three pods that fit together, those that take most; where many more fit, the largest alone."""
+    fitting = [at for at in left if (parts[at] <= free).all()]
+    if len(fitting) <= 1 or sum(sorted(parts[fitting].max(axis=1))[:4]) <= free.max() - _HAIR:
+        return fitting[:1]
+    best, most = fitting[:1], float(parts[fitting[0]].sum())
+    for many in (2, 3):
+        groups = np.array(list(itertools.combinations(fitting, many)), np.int64)
+        if not len(groups):
+            break
+        taken = parts[groups].sum(axis=1)
+        sums = np.where((taken <= free).all(axis=1), taken.sum(axis=1), -1.0)
+        at = int(sums.argmax())
+        if sums[at] > most + _HAIR:
+            best, most = groups[at].tolist(), float(sums[at])
     return best
 
 

@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 
 from fallow.decide.scaling import (
+    ahead,
     arrivals,
     brakes,
     demand,
@@ -22,19 +23,19 @@ from fallow.decide.scaling import (
     shrink,
     spot,
     templates,
-    tiers,
 )
 from fallow.decide.scaling.arrivals import ComingNodes
+from fallow.decide.scaling.board import ScalingBoard, find_counted, open_up
 from fallow.decide.scaling.brakes import PolicyUse
-from fallow.decide.scaling.demand import DemandFound, FitPlace
+from fallow.decide.scaling.demand import FitPlace
 from fallow.decide.scaling.drivers import PolicyGround
 from fallow.decide.scaling.fit import Bools, FreeRoom
 from fallow.decide.scaling.kept import KeptSight
 from fallow.decide.scaling.pack import Opening
 from fallow.decide.scaling.shrink import Stay
 from fallow.decide.scaling.templates import NodeTemplate, ShapeBook
-from fallow.decide.scaling.tiers import Purse, ScalingTerms, TierCounts
-from fallow.model import seen, units
+from fallow.decide.scaling.tiers import ScalingTerms, TierCounts
+from fallow.model import scaling_status, seen, units
 from fallow.model.cost import CapacityType
 from fallow.model.policies.scaling import ScalingPolicy
 from fallow.model.scaling import (
@@ -54,28 +55,11 @@ from fallow.model.scaling import (
     ScalingPlan,
     ScalingSight,
 )
-from fallow.model.seen import Absent, Known, Unseen
+from fallow.model.seen import Absent, Unseen
 from fallow.model.units import Instant
 
 _USUAL = ScalingTerms()
 _HALTS_ALL = (Brake.TooManyUnready, Brake.ProviderFailing)
-
-
-class _Board(msgspec.Struct, kw_only=True):
-    """What all policies of one cycle share."""
-
-    sight: ScalingSight
-    memory: ScalingMemory
-    now: Instant
-    terms: ScalingTerms
-    kept: KeptSight
-    nodes: tuple[ScaledNode, ...]
-    usable: Bools
-    grounds: tuple[PolicyGround, ...]
-    arrived: Mapping[str, ComingNodes]
-    templates: Mapping[str, Mapping[str, NodeTemplate]]
-    found: DemandFound
-    leaving: Mapping[str, list[ScaledPod]]  # by policy: pods of nodes that their cloud takes back, without a place
 
 
 def plan(
@@ -106,8 +90,8 @@ def _see_nothing(
     made = tuple(
         PolicyPlan(
             policy=policy, driver=policy.driver, blocked={Blocked.Unseen: why}, because=why,
-            in_flight=remembered.read_in_flight(policy.status), stockouts=remembered.read_stockouts(policy.status),
-        ) for policy in policies
+            in_flight=past.in_flight, stockouts=past.stockouts,
+        ) for policy in policies for past in (scaling_status.read(policy.status),)
     )
     return ScalingPlan(taken_at=sight.taken_at, policies=made, memory=_lose(memory), unseen=why)
 
@@ -118,7 +102,7 @@ def _see_nothing(
 def _set_up(
     policies: tuple[ScalingPolicy, ...], sight: ScalingSight, memory: ScalingMemory, now: Instant, terms: ScalingTerms,
     kept: KeptSight,
-) -> _Board:
+) -> ScalingBoard:
     nodes, pods = seen.sure(sight.nodes), seen.sure(sight.pods)
     kept.refresh(nodes, pods)
     overlaps, own = drivers.find_overlaps(policies, nodes), drivers.share_out(policies, nodes)
@@ -130,9 +114,10 @@ def _set_up(
     places = _list_places(kept, usable, [node for node in nodes if _may_come_back(node, now)], arrived, made)
     leaving = _find_leaving(live, kept, places, made, now)
     listed = {name: list(every.values()) for name, every in made.items()}
-    return _Board(
+    return ScalingBoard(
         sight=sight, memory=memory, now=now, terms=terms, kept=kept, nodes=nodes, usable=usable, grounds=grounds,
-        arrived=arrived, templates=made, leaving=leaving, found=demand.judge(kept.waiting, places, listed),
+        arrived=arrived, templates=made, leaving=leaving, places=places,
+        found=demand.judge(kept.waiting, places, listed),
     )
 
 
@@ -154,8 +139,10 @@ def _make_templates(ground: PolicyGround, sight: ScalingSight, kept: KeptSight) 
     for pool in ground.policy.pools:
         if drivers.can_reach(ground, pool):
             alive = by_pool.get(pool.name, [])
+            alike = kept.compare(f"{ground.policy.name}/{pool.name}", alive)
             group = remembered.find_group(ground.groups, pool)
-            made[pool.name] = templates.make(pool, alive, kept.belongings(alive), group, book)
+            model = next((node for node in alive if node.name == alike.model), None)
+            made[pool.name] = templates.make(pool, alike, model, kept.belongings(alike.model), group, book)
     return made
 
 
@@ -226,9 +213,9 @@ def _find_leaving(
 # ---- what is decided -------------------------------------------------------------------------------------------------
 
 
-def _decide(board: _Board) -> ScalingPlan:
+def _decide(board: ScalingBoard) -> ScalingPlan:
     measured = {
-        ground.policy.name: brakes.measure(ground.policy, _find_counted(ground, board.now), board.sight.measured)
+        ground.policy.name: brakes.measure(ground.policy, find_counted(ground, board.now), board.sight.measured)
         for ground in board.grounds if not ground.is_blocked
     }
     under_used, calm = brakes.remember(measured, board.memory)
@@ -258,17 +245,11 @@ def _decide(board: _Board) -> ScalingPlan:
     )
 
 
-def _find_counted(ground: PolicyGround, now: Instant) -> list[ScaledNode]:
-    """Nodes whose use is asked for: those that stay."""
-    return [node for node in ground.nodes
-            if not node.is_going and node.drain is None and not spot.is_taken_back(node, now)]
-
-
 def _rest(ground: PolicyGround) -> PolicyPlan:
     policy = ground.policy
     return PolicyPlan(
         policy=policy, driver=ground.driver, blocked=ground.blocked, because=next(iter(ground.blocked.values())),
-        in_flight=remembered.read_in_flight(policy.status), stockouts=remembered.read_stockouts(policy.status),
+        in_flight=ground.past.in_flight, stockouts=ground.past.stockouts,
         nodes=len(ground.nodes), desired=len(ground.nodes), by_tier=_count_tiers(ground.nodes),
     )
 
@@ -287,13 +268,16 @@ def _count_tiers(nodes: Sequence[ScaledNode]) -> dict[CapacityType, int]:
 
 
 def _decide_one(
-    board: _Board, ground: PolicyGround, measured: PolicyUse, busy: dict[str, Instant]
+    board: ScalingBoard, ground: PolicyGround, measured: PolicyUse, busy: dict[str, Instant]
 ) -> tuple[PolicyPlan, shrink.ShrinkFound]:
     policy, arrived = ground.policy, board.arrived[ground.policy.name]
     found = brakes.find(policy, ground.nodes, arrived.booting, measured, board.memory, board.now)
     counts = _count(ground, arrived, board.now)
     before = counts.total
     grows = _find_grows(board, ground, measured, found, counts, busy)
+    coming = ahead.look(board, ground, counts, may_open=not grows and not found)
+    if ground.is_driven_by_us and not grow.is_resting(policy, ground.past.grew_at, board.now):
+        grows += coming.grows
     stop = _find_stop(board, ground, measured, found, grows)
     judged = shrink.judge(
         ground, board.kept.guests,
@@ -318,6 +302,7 @@ def _decide_one(
         strays=() if is_halted else tuple(arrived.strays), stockouts=arrived.stockouts,
         wanted={node: pod for node, pod in board.found.wanted.items() if ground.pools.get(node) is not None},
         nodes=len(ground.nodes), by_tier=_count_tiers(ground.nodes), desired=before + grow.count(grows) - len(releases),
+        guess=coming.guess, headroom=coming.headroom, prewarmed=coming.over,
         pending=len(needs), use=measured.use, cost=_add_prices(ground.nodes),
         because=_sum_up(ground, found, grows, releases, measured),
     )
@@ -337,20 +322,20 @@ def _count(ground: PolicyGround, arrived: ComingNodes, now: Instant) -> TierCoun
 
 
 def _find_grows(
-    board: _Board, ground: PolicyGround, measured: PolicyUse, found: Mapping[Brake, str], counts: TierCounts,
+    board: ScalingBoard, ground: PolicyGround, measured: PolicyUse, found: Mapping[Brake, str], counts: TierCounts,
     busy: dict[str, Instant],
 ) -> list[Grow]:
     policy, now = ground.policy, board.now
-    opening = _open(board, ground)
+    opening = open_up(board, ground)
     grows = list[Grow]()
     if ground.is_driven_by_us:
         grows += _replace(board, ground, opening, counts)
     needs = board.found.needs.get(policy.name, [])
-    since = grow.find_busy(policy, measured, board.kept.room, _name_usable(ground, now), board.memory, now)
+    since = grow.find_busy(policy, measured, board.kept.room, lambda: _name_usable(board, ground), board.memory, now)
     if since is not None:
         busy[policy.name] = since
     is_halted = any(brake in found for brake in _HALTS_ALL)
-    is_resting = grow.is_resting(policy, now) and not board.arrived[policy.name].retries
+    is_resting = grow.is_resting(policy, ground.past.grew_at, now) and not board.arrived[policy.name].retries
     if not ground.is_driven_by_us or is_halted or is_resting:
         return grows
     if reason := grow.find_reason(policy, needs, now):
@@ -360,28 +345,12 @@ def _find_grows(
     return grows
 
 
-def _name_usable(ground: PolicyGround, now: Instant) -> list[str]:
-    return [node.name for node in ground.nodes if _is_usable(node, now)]
+def _name_usable(board: ScalingBoard, ground: PolicyGround) -> list[str]:
+    rows = board.kept.room.rows
+    return [node.name for node in ground.nodes if board.usable[rows[node.name]]]
 
 
-def _open(board: _Board, ground: PolicyGround) -> Opening:
-    policy = ground.policy
-    made, arrived = board.templates[policy.name], board.arrived[policy.name]
-    rooms = {}
-    for pool in policy.pools:
-        group = remembered.find_group(ground.groups, pool)
-        rooms[pool.name] = pool.most if group is None else min(pool.most, group.most)
-    on_spot = {
-        pod.id.uid: node.name for node in ground.nodes if node.tier is CapacityType.spot
-        for pod in board.kept.guests(node.name).gpu
-    } if isinstance(board.sight.limits, Known) else {}
-    return Opening(
-        policy=policy, templates=made, rooms=rooms, purse=Purse(seen.sure(board.sight.limits), on_spot),
-        terms=board.terms, shut=tiers.find_shut(policy, made, arrived.stockouts, board.now), tiers=policy.tiers,
-    )
-
-
-def _replace(board: _Board, ground: PolicyGround, opening: Opening, counts: TierCounts) -> list[Grow]:
+def _replace(board: ScalingBoard, ground: PolicyGround, opening: Opening, counts: TierCounts) -> list[Grow]:
     """R5: waits for no cooldown and heeds no brake."""
     grows = list[Grow]()
     pods = board.leaving.get(ground.policy.name, [])
@@ -394,10 +363,10 @@ def _replace(board: _Board, ground: PolicyGround, opening: Opening, counts: Tier
 
 
 def _find_stop(
-    board: _Board, ground: PolicyGround, measured: PolicyUse, found: Mapping[Brake, str], grows: Sequence[Grow]
+    board: ScalingBoard, ground: PolicyGround, measured: PolicyUse, found: Mapping[Brake, str], grows: Sequence[Grow]
 ) -> Stay | None:
     """Why no node of the policy may go now."""
-    policy, status, name = ground.policy, ground.policy.status, ground.policy.name
+    policy, name = ground.policy, ground.policy.name
     if Blocked.ProviderUnavailable in ground.blocked:
         return Stay(NodeStay.Halted, ground.blocked[Blocked.ProviderUnavailable])
     if found:
@@ -408,8 +377,7 @@ def _find_stop(
         return Stay(NodeStay.DemandWaits, "pods wait for nodes")
     if board.found.unclear:
         return Stay(NodeStay.CannotTell, f"what waits is not known: {board.found.unclear}")
-    for key in ("lastScaleUpTime", "lastScaleDownTime"):
-        last = remembered.read_time(status, key)
+    for last in (ground.past.grew_at, ground.past.shrank_at):
         if last is not None and board.now - last < policy.shrink_rest:
             return Stay(NodeStay.CoolingDown, f"nodes came or went less than {units.spoken(policy.shrink_rest)} ago")
     if board.arrived[name].open or board.arrived[name].late:

@@ -1,20 +1,18 @@
-"""What a policy's status tells of the past: nodes on their way, what was out of stock, when it last grew or shrank.
+"""What is remembered of a cloud: what it was out of, and for how long nobody asks again; that it failed, and how often.
 
-In: the status as we wrote it, an instant. Out: InFlight, StockOut and times; what becomes of them where a cloud has
-none, gives again, or fails. All of it outlives the process, for forgetting it would make us faster.
-Invariant: what cannot be read is not there; a time that lies ahead of now never makes anything sooner.
+In: StockOuts, the memory, what happened just now. Out: the same with that in it, and whether a pool is shut. Stock-outs
+stand in the policy's status and outlive the process, for forgetting them would make us faster.
+Invariant: no stock-out lasts longer than an hour, whatever the clock does meanwhile.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 
-from fallow.model import units
 from fallow.model.cost import CapacityType
 from fallow.model.machines import MachineGroup, WantOfMachines
 from fallow.model.policies.scaling import NodePool, ScalingPolicy
-from fallow.model.policies.scaling_crd import InFlightStatus, StockOutStatus
 from fallow.model.scaling import InFlight, ScalingMemory, StockOut
 from fallow.model.units import HOUR, MINUTE, Instant, Seconds
 
@@ -22,56 +20,6 @@ FIRST_SHUT: Final[Seconds] = 5 * MINUTE
 LONGEST_SHUT: Final[Seconds] = HOUR
 _FAILURES: Final = 3  # of a provider in a row, after which it is left alone for a while
 _LONGEST_REST: Final[Seconds] = 30 * MINUTE
-
-
-def read_in_flight(status: Mapping[str, Any]) -> tuple[InFlight, ...]:
-    found = []
-    for each in _read_each(status.get("inFlight"), InFlightStatus):
-        since = units.read_instant(each.since)
-        if since is not None:
-            found.append(InFlight(
-                pool=each.pool, tier=CapacityType(each.tier), count=each.count, base=each.base, token=each.token,
-                since=since, instance_type=each.instance_type, zone=each.zone, is_prewarm=each.prewarm,
-            ))
-    return tuple(found)
-
-
-def read_stockouts(status: Mapping[str, Any]) -> tuple[StockOut, ...]:
-    found = []
-    for each in _read_each(status.get("stockouts"), StockOutStatus):
-        until = units.read_instant(each.until)
-        if until is not None:
-            found.append(StockOut(
-                pool=each.pool, tier=CapacityType(each.tier), until=until, failures=each.failures,
-                instance_type=each.instance_type, zone=each.zone,
-            ))
-    return tuple(found)
-
-
-def read_time(status: Mapping[str, Any], key: str) -> Instant | None:
-    found = status.get(key)
-    return units.read_instant(found) if isinstance(found, str) else None
-
-
-def read_prewarms(status: Mapping[str, Any]) -> tuple[int, int]:
-    """Nodes started ahead of time that were used, and that were not."""
-    found = status.get("predictiveScaling")
-    counts = [found.get(key) for key in ("hits", "misses")] if isinstance(found, Mapping) else [0, 0]
-    hits, misses = (count if isinstance(count, int) and count >= 0 else 0 for count in counts)
-    return hits, misses
-
-
-def _read_each(found: Any, shape: Any) -> list[Any]:
-    read = []
-    for each in found if isinstance(found, list | tuple) else ():
-        try:
-            read.append(msgspec.convert(each, shape))
-        except msgspec.ValidationError:
-            continue
-    return read
-
-
-# ---- out of stock ----------------------------------------------------------------------------------------------------
 
 
 def note_shortage(
@@ -98,20 +46,17 @@ def _key(each: StockOut) -> tuple[str, str, str, CapacityType]:
 
 
 def is_shut(stockouts: Sequence[StockOut], pool: NodePool, tier: CapacityType, now: Instant) -> bool:
-    """Whether nothing of the pool is to be had: every machine type in every zone."""
+    """Whether nothing of the pool is to be had: every machine type in every zone; where it names none, any tells."""
     shut = [each for each in stockouts
             if each.pool == pool.name and each.tier is tier and now < each.until <= now + LONGEST_SHUT]
     return bool(shut) and all(
-        any(each.instance_type in ("", kind) and each.zone in ("", zone) for each in shut)
+        any(_means(each.instance_type, kind) and _means(each.zone, zone) for each in shut)
         for kind in pool.instance_types or ("",) for zone in pool.zones or ("",)
     )
 
 
-def is_type_shut(stockouts: Sequence[StockOut], pool: NodePool, kind: str, now: Instant) -> bool:
-    return any(
-        each.pool == pool.name and each.instance_type == kind and now < each.until <= now + LONGEST_SHUT
-        for each in stockouts
-    )
+def _means(said: str, asked: str) -> bool:
+    return not said or not asked or said == asked
 
 
 def find_wants(

@@ -10,14 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from fallow.decide.scaling import fit, spot, words
+from fallow.decide.scaling import demand, fit, spot, words
 from fallow.decide.scaling.drivers import PolicyGround
 from fallow.decide.scaling.fit import Bools, FreeRoom
 from fallow.model import units
 from fallow.model.cluster import PodId
 from fallow.model.cost import CapacityType
 from fallow.model.policies.scaling import NodePool, ScalingPolicy, ShrinkOrder
-from fallow.model.scaling import DrainKind, NodeStay, NodeVerdict, Release, ScaledNode, ScaledPod
+from fallow.model.scaling import DrainKind, NodeStay, NodeVerdict, Release, ScaledNode, ScaledPod, WaitHold
 from fallow.model.units import Instant
 
 _ORDER = (DrainKind.empty, DrainKind.squatted, DrainKind.under_used)
@@ -31,6 +31,7 @@ class Guests(msgspec.Struct, frozen=True):
     other: tuple[ScaledPod, ...] = ()
     fixed: str = ""  # who must stay, and why; "": everybody may go
     going: bool = False  # somebody is just leaving
+    is_headroom: bool = False  # a placeholder of ours is there
 
     @property
     def movable(self) -> tuple[ScaledPod, ...]:
@@ -48,7 +49,9 @@ def count_guests(pods: Sequence[ScaledPod]) -> Guests:
     fixed = next((pod for pod in there if pod.fixed or pod.unclear), None)
     why = f"{fixed.id.namespace}/{fixed.id.name} must stay: {fixed.fixed or fixed.unclear}" if fixed else ""
     other = tuple(pod for pod in there if not (fit.count_gpus(pod.asks) or pod.unclear))
-    return Guests(gpu, other, why, any(pod.is_going for pod in there))
+    return Guests(
+        gpu, other, why, any(pod.is_going for pod in there), any(pod.held is WaitHold.Placeholder for pod in there)
+    )
 
 
 class Stay(msgspec.Struct, frozen=True):
@@ -81,7 +84,7 @@ def find_stay(ground: PolicyGround, node: ScaledNode, pool: NodePool | None, now
         return Stay(NodeStay.NotOurs, "no pool of the policy claims it")
     if not node.is_ready:
         return Stay(NodeStay.CannotTell, "it is not Ready")
-    if node.is_cordoned:
+    if node.is_cordoned and not node.is_emptied:
         return Stay(NodeStay.Cordoned, "somebody else cordoned it")
     if node.kept:
         return Stay(NodeStay.Kept, node.kept)
@@ -96,6 +99,8 @@ def find_stay(ground: PolicyGround, node: ScaledNode, pool: NodePool | None, now
 
 def find_kind(policy: ScalingPolicy, node: ScaledNode, guests: Guests) -> Stay | DrainKind:
     """What it would be released as, apart from whether its pods have a place."""
+    if guests.is_headroom:
+        return Stay(NodeStay.Prewarmed, "it is kept free for demand that is expected")
     if guests.going:
         return Stay(NodeStay.Needed, "pods of it are just ending")
     if not guests.gpu and not guests.other:
@@ -141,20 +146,21 @@ def simulate(candidates: Sequence[Candidate], room: FreeRoom, usable: Bools) -> 
 
 
 def _move(candidate: Candidate, room: FreeRoom, homes: Sequence[Bools]) -> Moves | None:
-    """All of its pods, the large ones first, or none. What belongs to nobody's choice (a claim on this very node) fits
-    nowhere."""
+    """All of its pods, the large ones first, or none."""
     made: list[tuple[PodId, str]] = []
     taken: list[tuple[ScaledPod, int]] = []
     pods = sorted(candidate.guests.movable, key=lambda pod: (-fit.measure(pod.asks), -pod.asks.get("cpu", 0), pod.id))
-    for pod in pods:
-        wanted = room.mask(fit.constrain(pod))
-        placed = next((found for may in homes if (found := room.place(pod.asks, 1, may & wanted))), None)
-        if placed is None:
+    for run in demand.run_up(pods):
+        wanted, left = room.mask(run.wanted), run.pods
+        for may in homes:
+            for row, many in room.place(run.asks, len(left), may & wanted) if left else ():
+                taken += [(pod, row) for pod in left[:many]]
+                made += [(pod.id, room.nodes[row].name) for pod in left[:many]]
+                left = left[many:]
+        if left:
             for back, row in taken:
                 room.give_back(back.asks, row)
             return None
-        taken.append((pod, placed[0][0]))
-        made.append((pod.id, room.nodes[placed[0][0]].name))
     return tuple(made)
 
 
@@ -167,8 +173,11 @@ class PoolAllowance:
         self._least = {pool.name: pool.least for pool in policy.pools}
         self._sizes: dict[str, int] = {}
         self._left: dict[str, int] = {}
+        by_pool: dict[str, list[ScaledNode]] = {}
+        for node in ground.nodes:
+            by_pool.setdefault(ground.pools[node.name], []).append(node)
         for name in self._least:
-            of_pool = [node for node in ground.nodes if ground.pools.get(node.name) == name]
+            of_pool = by_pool.get(name, [])
             leaving = sum(node.is_going or not node.is_ready or node.drain is not None for node in of_pool)
             self._sizes[name] = sum(not node.is_going for node in of_pool)
             self._left[name] = limit.of(len(of_pool)) - leaving
@@ -208,6 +217,8 @@ def judge(
         pool = pools.get(ground.pools.get(node.name, ""))
         there = guests(node.name)
         judged = find_stay(ground, node, pool, now) or find_kind(policy, node, there)
+        if judged is DrainKind.empty and not ground.is_driven_by_us:
+            judged = Stay(NodeStay.NotOurs, f"it is empty, for {ground.driver} to take away")
         if isinstance(judged, Stay):
             stays[node.name] = judged
         else:

@@ -35,6 +35,7 @@ SLOTS: Final = {EvictionRank.low: 0.0, EvictionRank.medium: 10.0, EvictionRank.h
 SHORT_LEAD: Final[Seconds] = 45.0  # no time for slots
 MARGIN: Final[Seconds] = 5.0
 FALSE_ALARM: Final[Seconds] = 10 * MINUTE  # Ready so long after its end
+_FALSE: Final = "its machine is still there 10 min after its end: a false alarm"
 
 
 def is_noticed(node: ScaledNode, now: Instant) -> bool:
@@ -45,6 +46,8 @@ def is_noticed(node: ScaledNode, now: Instant) -> bool:
 
 
 def is_taken_back(node: ScaledNode, now: Instant) -> bool:
+    if node.spot is None and node.warned_at is None and node.ends_at is None:  # of thousands in a cycle
+        return False
     return node.spot is not None or is_noticed(node, now)
 
 
@@ -62,14 +65,25 @@ def begin(there: LeavingNode, now: Instant) -> BeginSpot:
 def advance(there: LeavingNode, record: SpotRecord, now: Instant) -> tuple[LeavingStep, ...]:
     node = there.node
     if there.policy is None or not there.policy.acts:
-        return (_undo(record, f"policy {record.policy} is gone or acts no longer"),)
+        return (_wait_without(record, node, now),)
     if node.ends_at is not None and node.ends_at != record.ends_at:
         return (begin(there, now),)
     if record.ends_at is None:
         return (_follow_advice(there, record, now),)
-    if node.is_ready and now > record.ends_at + FALSE_ALARM:
-        return (_undo(record, "its machine is still there 10 min after its end: a false alarm"),)
+    if _is_false(record.ends_at, node, now):
+        return (_undo(record, _FALSE),)
     return _clear(there, record, record.ends_at, now)
+
+
+def _wait_without(record: SpotRecord, node: ScaledNode, now: Instant) -> LeavingStep:
+    """Nobody may act for it any more; what was an alarm is still taken back."""
+    if _is_false(record.since if record.ends_at is None else record.ends_at, node, now):
+        return _undo(record, _FALSE)
+    return StayPut(f"policy {record.policy} is gone or acts no longer")
+
+
+def _is_false(ends_at: Instant, node: ScaledNode, now: Instant) -> bool:
+    return node.is_ready and now > ends_at + FALSE_ALARM
 
 
 def _undo(record: SpotRecord, because: str) -> UndoDrain:

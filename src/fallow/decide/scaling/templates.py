@@ -56,24 +56,37 @@ class ShapeBook(msgspec.Struct, frozen=True):
     prices: Mapping[tuple[str, CapacityType], float] = {}
 
 
+class NodesAlike(msgspec.Struct, frozen=True):
+    """Of the nodes of a pool that live: the one that has most, and what all of them have."""
+
+    model: str  # "": none shows a GPU
+    labels: Mapping[str, str] = {}
+    taints: tuple[PoolTaint, ...] = ()
+
+
+def compare(alive: Sequence[ScaledNode]) -> NodesAlike:
+    best = max(alive, key=lambda node: (fit.measure(node.has), node.name), default=None)
+    if best is None or not fit.count_gpus(best.has):
+        return NodesAlike("")
+    shared = set(alive[0].labels.items()).intersection(*(node.labels.items() for node in alive[1:]))
+    taints = tuple(taint for taint in alive[0].taints if all(taint in node.taints for node in alive))
+    return NodesAlike(best.name, dict(sorted(shared)), taints)
+
+
 def make(
-    pool: NodePool, alive: Sequence[ScaledNode], belongings: Mapping[str, Sequence[ScaledPod]],
-    group: MachineGroup | None, book: ShapeBook, kind: str = "",
+    pool: NodePool, alike: NodesAlike, model: ScaledNode | None, belongings: Sequence[ScaledPod],
+    group: MachineGroup | None, book: ShapeBook,
 ) -> NodeTemplate:
-    """`alive`: Ready nodes of the pool. `belongings`: what belongs to each. `kind`: the machine type, where one is
-    asked for."""
+    """`model`: the node that `alike` names; `belongings`: what belongs to it."""
     kinds = pool.instance_types or (group.instance_types if group else ())
-    kind = kind or (kinds[0] if kinds else "")
-    model = max(alive, key=lambda node: (fit.measure(node.has), node.name), default=None)
-    if model is not None and not fit.count_gpus(model.has):
-        model = None
+    kind = kinds[0] if kinds else ""
     shape = _find_shape(group, book, kind)
     has, source = _find_amounts(pool, model, belongings, shape)
     return NodeTemplate(
-        pool=pool, has=has, labels=_find_labels(pool, alive if model else (), group, kind),
-        taints=_find_taints(pool, model), gpus=_find_gpus(pool, model, shape), replicas=_find_replicas(pool, model),
-        gpu_memory=shape.gpu_memory if shape else None, instance_type=kind,
-        price=_find_price(pool, model, shape, book, kind), source=source,
+        pool=pool, has=has, labels=_find_labels(pool, alike, group, kind),
+        taints=_find_taints(pool, alike), gpus=_find_gpus(pool, model, shape),
+        replicas=_find_replicas(pool, model), gpu_memory=shape.gpu_memory if shape else None,
+        instance_type=kind, price=_find_price(pool, model, shape, book, kind), source=source,
     )
 
 
@@ -85,10 +98,10 @@ def _find_shape(group: MachineGroup | None, book: ShapeBook, kind: str) -> Machi
 
 
 def _find_amounts(
-    pool: NodePool, model: ScaledNode | None, belongings: Mapping[str, Sequence[ScaledPod]], shape: MachineShape | None
+    pool: NodePool, model: ScaledNode | None, belongings: Sequence[ScaledPod], shape: MachineShape | None
 ) -> tuple[Mapping[str, int] | None, str]:
     if model is not None:
-        return _without(model.has, belongings.get(model.name, ())), f"node {model.name}"
+        return _without(model.has, belongings), f"node {model.name}"
     said = dict(shape.has) if shape is not None and shape.has is not None else {}
     if not said and shape is not None and shape.gpus:
         said = {names.GPU: shape.gpus}
@@ -131,7 +144,7 @@ def _without(has: Mapping[str, int], belongings: Iterable[ScaledPod]) -> Mapping
 
 
 def _find_labels(
-    pool: NodePool, alive: Sequence[ScaledNode], group: MachineGroup | None, kind: str
+    pool: NodePool, alike: NodesAlike, group: MachineGroup | None, kind: str
 ) -> Mapping[str, str]:
     """Of nodes that live, what they all have alike."""
     labels = dict(group.shape.labels) if group is not None and group.shape is not None else {}
@@ -143,16 +156,14 @@ def _find_labels(
     if len(pool.zones) == 1:
         labels |= {names.ZONE[0]: pool.zones[0]}
     labels |= pool.labels
-    if not alive:
+    if not alike.model:
         return labels
-    shared = set(alive[0].labels.items()).intersection(*(node.labels.items() for node in alive[1:]))
-    if len(pool.zones) == 1:
-        return {key: value for key, value in shared if key != names.HOSTNAME}
-    return {key: value for key, value in shared if key not in _OF_ONE}
+    own = (names.HOSTNAME,) if len(pool.zones) == 1 else _OF_ONE
+    return {key: value for key, value in alike.labels.items() if key not in own}
 
 
-def _find_taints(pool: NodePool, model: ScaledNode | None) -> tuple[PoolTaint, ...]:
-    seen = [taint for taint in model.taints if not is_passing(taint)] if model else []
+def _find_taints(pool: NodePool, alike: NodesAlike) -> tuple[PoolTaint, ...]:
+    seen = [taint for taint in alike.taints if not is_passing(taint)]
     return tuple(dict.fromkeys((*pool.taints, *seen)))
 
 

@@ -2,15 +2,15 @@
 
 Read in this order: `needs` (how much of a GPU), `parts` and `claims` (what nodes offer, by the device plugin and by
 ResourceClaims), `strategy` (the ladder of verdicts), `mutate` (what of a pod is changed), `standing` (what came of a
-policy), `hurts` (whom sharing hurt), `advice` (who could do with less), `why` (one pod, explained); then `layouts`
-(what a node config asks for), `steps` (a change that runs), `repartition` (which change begins).
+policy), `hurts` and `restarts` (whom sharing hurt), `advice` (who could do with less), `why` (one pod, explained); then
+`layouts` (what a node config asks for), `steps` (a change that runs), `repartition` (which change begins).
 Pure: no clock, no files, no logging.
 """
 
 from fallow.decide.sharing.advice import advise, join_uses, waste_hours
 from fallow.decide.sharing.claims import ClaimSights, find_interval
 from fallow.decide.sharing.claims import plan as plan_claims
-from fallow.decide.sharing.hurts import count_reverts, find_watched, hurts_too_many, revert
+from fallow.decide.sharing.hurts import count_reverts, find_watched, hurts_too_many, keep_reverts, revert
 from fallow.decide.sharing.hurts import judge as judge_hurt
 from fallow.decide.sharing.layouts import JudgeLayout, find_offers
 from fallow.decide.sharing.layouts import see_sharing as see_node_sharing
@@ -18,6 +18,8 @@ from fallow.decide.sharing.mutate import change
 from fallow.decide.sharing.needs import ShareNeeds, advise_clients, advise_replicas
 from fallow.decide.sharing.parts import PartIndex
 from fallow.decide.sharing.repartition import plan as plan_nodes
+from fallow.decide.sharing.restarts import find as find_restarts
+from fallow.decide.sharing.restarts import refuse as refuse_restart
 from fallow.decide.sharing.standing import ByClaims, count_shared
 from fallow.decide.sharing.standing import count as count_pods
 from fallow.decide.sharing.standing import stand as stand_policy
@@ -37,7 +39,8 @@ from fallow.decide.sharing.why import find_part, is_meant
 __all__ = [
     "ByClaims", "ClaimSights", "JudgeLayout", "PartIndex", "PartitionSights", "ShareAround", "ShareNeeds", "ShareTerms",
     "advise", "advise_clients", "advise_replicas", "change", "count_pods", "count_reverts", "count_shared",
-    "explain_pod", "find_interval", "find_offers", "find_part", "find_pod_events", "find_policy_name", "find_watched",
-    "hurts_too_many", "is_meant", "join_uses", "judge", "judge_hurt", "leave_alone", "needs_owner", "plan_claims",
-    "plan_nodes", "revert", "see_node_sharing", "stand_policy", "waste_hours",
+    "explain_pod", "find_interval", "find_offers", "find_part", "find_pod_events", "find_policy_name",
+    "find_restarts", "find_watched", "hurts_too_many", "is_meant", "join_uses", "judge", "judge_hurt", "keep_reverts",
+    "leave_alone", "needs_owner", "plan_claims", "plan_nodes", "refuse_restart", "revert", "see_node_sharing",
+    "stand_policy", "waste_hours",
 ]

@@ -10,6 +10,7 @@ from typing import Final
 
 from fallow import names
 from fallow.model import cluster, decision, units
+from fallow.model.policies import sharing_crd
 from fallow.model.policies.sharing import HurtGuard, SharingPolicy
 from fallow.model.share_hurts import (
     EVALUATIONS,
@@ -18,6 +19,7 @@ from fallow.model.share_hurts import (
     HurtReason,
     HurtSeen,
     PolicyReverts,
+    RevertsKept,
     SharedOwner,
     ShareRevert,
 )
@@ -44,7 +46,7 @@ def _see_owner(
     of: cluster.Workload, pods: Sequence[cluster.Pod], policies: Mapping[str, SharingPolicy]
 ) -> SharedOwner | None:
     ended = units.read_instant(of.marks.get(names.BACKOFF_UNTIL)) or 0.0
-    shared = [pod for pod in _list_shared(of, pods) if pod.created_at >= ended]
+    shared = [pod for pod in list_shared(of, pods) if pod.created_at >= ended]
     if not shared or of.ref.kind == "Pod":
         return None
     first = min(shared, key=lambda pod: pod.created_at)
@@ -56,7 +58,7 @@ def _see_owner(
     )
 
 
-def _list_shared(of: cluster.Workload, pods: Sequence[cluster.Pod]) -> list[cluster.Pod]:
+def list_shared(of: cluster.Workload, pods: Sequence[cluster.Pod]) -> list[cluster.Pod]:
     """Those that have a place: a thousand that only wait, and say that they share by a policy, would otherwise pass for
     owners whom it did not hurt."""
     mine = (pods[place] for place in of.pods)
@@ -131,16 +133,30 @@ def revert(owner: SharedOwner, hurt: Hurt, now: Instant) -> decision.Mark:
 
 def count_reverts(
     policy: SharingPolicy, workloads: Iterable[cluster.Workload], pods: Sequence[cluster.Pod],
-    reverts: Iterable[ShareRevert], now: Instant,
+    reverts: RevertsKept, now: Instant,
 ) -> PolicyReverts:
-    """`reverts`: as the policy's own status has them: what tenants can edit is no brake."""
-    hurt = {each.owner for each in reverts if now - each.at < DAY}
+    """`reverts`: as the policy's own status has them: what tenants can edit is no brake. Of those that are only counted
+    nobody knows whether they still share: then they pass for some of those who do, and the brake holds the sooner."""
+    kept = keep_reverts(reverts, now)
+    hurt = {each.owner for each in kept.recent}
     sharing, backing_off = set[str](), 0
     for each in workloads:
         backing_off += each.marks.get(names.REVERTED_POLICY) == policy.name and is_backing_off(each.marks, now)
-        if any(pod.annotations.get(names.OPTIMIZATION_POLICY) == policy.name for pod in _list_shared(each, pods)):
+        if any(pod.annotations.get(names.OPTIMIZATION_POLICY) == policy.name for pod in list_shared(each, pods)):
             sharing.add(each.ref.uid)
-    return PolicyReverts(reverted=backing_off, owners=len(sharing | hurt), recent=len(hurt))
+    return PolicyReverts(reverted=backing_off, owners=max(len(sharing | hurt), len(kept)), recent=len(kept))
+
+
+def keep_reverts(before: RevertsKept, now: Instant, *more: ShareRevert) -> RevertsKept:
+    """Those of a day, of each owner the last; of whom there is no room for are counted by the hour."""
+    known = sorted((*before.recent, *more), key=lambda each: each.at)
+    last = {each.owner: each for each in known if now - each.at < DAY}
+    named = sorted(last.values(), key=lambda each: each.at)
+    counted = {hour: many for hour, many in before.earlier if now - hour < DAY + HOUR}
+    for each in named[: -sharing_crd.MOST_REVERTS]:
+        hour = each.at // HOUR * HOUR
+        counted[hour] = counted.get(hour, 0) + 1
+    return RevertsKept(tuple(named[-sharing_crd.MOST_REVERTS :]), tuple(sorted(counted.items())))
 
 
 def hurts_too_many(counts: PolicyReverts) -> bool:

@@ -15,11 +15,22 @@ import msgspec
 
 from fallow import names
 from fallow.model import gpus, partition
-from fallow.model.partition import NodeLayout, NodeSharing, PartitionNode, RepartitionReason, WhichMap, WriteKey
+from fallow.model.partition import (
+    Documents,
+    NodeLayout,
+    NodeSharing,
+    PartitionNode,
+    RepartitionReason,
+    WhichMap,
+    WriteKey,
+)
 from fallow.model.policies.sharing import NodeConfig
+from fallow.model.seen import Input, Known
 
 _TURNS: Final = "time-slicing"
+_CUT: Final = "-MIG-"  # in a product's name: by migStrategy single every instance is counted as a GPU
 _EXCLUSIVE: Final = f"{partition.OURS}exclusive"
+_DEFAULT: Final = "default"  # the key that the device plugin falls back to
 JudgeLayout: TypeAlias = Callable[[Sequence[str], gpus.Model], str]  # why it is illegal; "" = it is not
 
 
@@ -76,10 +87,11 @@ def aim(config: NodeConfig, node: PartitionNode, judge: JudgeLayout) -> NodeAim 
     product = node.labels.get(names.GPU_PRODUCT, "")
     model, count = gpus.find(product), _count_gpus(node)
     if count is None:
-        return NoAim(RepartitionReason.GpuUnknown, f"how many GPUs {node.name} has is not known: it has no label "
-                                                   f"{names.GPU_COUNT}")
-    if config.mps_clients is not None and node.labels.get(names.MPS_CAPABLE) != "true":
-        return NoAim(RepartitionReason.MpsUnsupported, f"{node.name} does not say {names.MPS_CAPABLE}: true")
+        return NoAim(RepartitionReason.GpuUnknown, f"how many GPUs {node.name} has is not known: {names.GPU_COUNT} is "
+                                                   "missing, or counts MIG instances (migStrategy single)")
+    if config.mps_clients is not None and names.MPS_CAPABLE not in node.labels:  # "true" only once it shares by MPS
+        return NoAim(RepartitionReason.MpsUnsupported, f"{node.name} has no label {names.MPS_CAPABLE}: NVIDIA's device "
+                                                       "plugin is older than 0.15, or its feature discovery is missing")
     cut = _find_cut(config, node, model, product, judge)
     if isinstance(cut, NoAim):
         return cut
@@ -97,6 +109,8 @@ def aim(config: NodeConfig, node: PartitionNode, judge: JudgeLayout) -> NodeAim 
 
 def _count_gpus(node: PartitionNode) -> int | None:
     said = node.labels.get(names.GPU_COUNT, "")
+    if _CUT in node.labels.get(names.GPU_PRODUCT, ""):
+        return None
     return int(said) if said.isdecimal() and len(said) <= 3 and int(said) > 0 else None
 
 
@@ -178,6 +192,14 @@ def _write_plugin(config: NodeConfig, cut: _Cut) -> str:
         }
         made["sharing"] = {"mps" if config.mps_clients is not None else "timeSlicing": shared}
     return msgspec.json.encode(made).decode()
+
+
+def find_only_key(documents: Sequence[WriteKey], held: Input[Documents]) -> str:
+    """The one key of the device plugin's ConfigMap, where ours would be its second: a plugin that was installed by its
+    own chart takes the only key for nodes without a label, and of two none, unless one is called default."""
+    there = held.value if isinstance(held, Known) else {}
+    is_first = any(each.which is WhichMap.plugin and each.key not in there for each in documents)
+    return next(iter(there)) if is_first and len(there) == 1 and _DEFAULT not in there else ""
 
 
 def _resource_of(profile: str) -> str:

@@ -132,6 +132,12 @@ def _consider(
     if sights.held:
         because = f"would change {steps.say(node, aim.after)}: {sights.held}"
         return no(RepartitionReason.NotActing, because, RepartitionStep.Planned)
+    if only := layouts.find_only_key(aim.documents, sights.plugin_keys):
+        because = (
+            f"the device plugin's ConfigMap has the one key {only}, which nodes without a label may rest on, and could "
+            "not beside a second one: add a key default to it, with what they are to have"
+        )
+        return no(RepartitionReason.OnlyKey, because, RepartitionStep.Planned)
     if wait := _find_wait(node, sights, now, others=others):
         return no(*wait, RepartitionStep.Planned)
     return _begin(config, node, aim, now)

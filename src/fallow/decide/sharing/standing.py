@@ -95,8 +95,6 @@ def _find_ignored(policy: SharingPolicy, by_claims: ByClaims | None) -> Iterable
     by_mps = policy.strategy in (Strategy.mps, Strategy.auto)
     asks_mps = policy.active_threads != _ALL_THREADS or policy.memory_limit is not None
     by_turns = policy.strategy in (Strategy.timeslicing, Strategy.auto)
-    if policy.guard.restarts_on_revert:
-        yield _Faults("RestartOnRevertIgnored", "pods that run stay as they are; only the next ones have whole GPUs")
     if by_claims is not None and by_mps and asks_mps:
         yield _Faults("MpsUnsupported", claims.NO_MPS)
     if by_claims is None and by_mps and asks_mps:

@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 from fallow.account import counterfactuals, reports
 from fallow.doors import answers
-from fallow.model import cost, units
+from fallow.model import cost, gpus, units
 from fallow.model import money as cents
 from fallow.model.cost import BookedPrice, BookedSaving, CostSum, Nano, SavingKind
 from fallow.model.windows import TimeSpan
@@ -453,10 +453,11 @@ class PriceTold(answers.Shape, frozen=True, kw_only=True):
 
 
 class UnpricedNow(answers.Shape, frozen=True, kw_only=True):
-    """GPUs that run now and have no price."""
+    """GPUs that run now and have no price. Not `is_model_known`: its name is in no list of ours, as it stands here."""
 
     instance_type: str
     gpu_model: str
+    is_model_known: bool
     region: str
     capacity_type: str
     gpus: float
@@ -505,8 +506,8 @@ def _find_unpriced(opened: Iterable[cost.Interval]) -> tuple[UnpricedNow, ...]:
     most_first = sorted(shares.items(), key=lambda each: (-each[1], each[0]))
     return tuple(
         UnpricedNow(
-            instance_type=of[0], gpu_model=of[1], region=of[2], capacity_type=of[3], gpus=share / cost.WHOLE,
-            nodes=len(nodes[of]),
+            instance_type=of[0], gpu_model=of[1], is_model_known=gpus.find(of[1]) is not None, region=of[2],
+            capacity_type=of[3], gpus=share / cost.WHOLE, nodes=len(nodes[of]),
         )
         for of, share in most_first
     )

@@ -41,6 +41,7 @@ class Decided(answers.Shape, frozen=True, kw_only=True):
     type: Literal[
         "told", "paused", "resumed", "kept", "keepEnded", "refused", "failed", "notPaused", "broughtBack", "left",
         "frozen", "unfrozen", "noDecision", "wouldPause", "regretted", "released",
+        "restarted",
     ]
     workload: naming.WorkloadName | None
     gpus: float | None

@@ -53,7 +53,8 @@ class ShareTakenBack(answers.Shape, frozen=True, kw_only=True):
 class ShareTold(answers.Shape, frozen=True, kw_only=True):
     """`pod`: the one that was looked at; `shared_pods` of its `pods` were changed. `next`: what a pod like it would get
     now, by `reason`: a part of a GPU (`resource`), the same if somebody let it (audited), or a whole one.
-    `unprotected`: what its way of sharing does not keep apart. `opt_out`: the annotation, and the command."""
+    `unprotected`: what its way of sharing does not keep apart. `opt_out`: the annotation, and the command. `assumed`:
+    what of the webhook nobody saw."""
 
     pod: str
     pods: int
@@ -69,6 +70,7 @@ class ShareTold(answers.Shape, frozen=True, kw_only=True):
     unprotected: str | None
     opt_out: str | None
     opt_out_command: str | None
+    assumed: str | None = None
 
 
 def tell(why: ShareWhy, ref: cluster.Ref, pods: Sequence[cluster.Pod]) -> ShareTold:
@@ -84,7 +86,7 @@ def tell(why: ShareWhy, ref: cluster.Ref, pods: Sequence[cluster.Pod]) -> ShareT
         next="whole" if isinstance(verdict, KeptWhole) else "audited" if verdict.is_audited else "part",
         reason=str(verdict.reason), because=verdict.because, resource=None if part is None else part.called,
         unprotected=_UNPROTECTED.get(way), opt_out=None if is_out else OPT_OUT,
-        opt_out_command=None if is_out else _command(ref),
+        opt_out_command=None if is_out else _command(ref), assumed=why.assumed or None,
     )
 
 
@@ -123,6 +125,8 @@ def list_lines(said: ShareTold, now: Instant) -> Iterator[tuple[str, str]]:
         yield "taken back", _say_back_off(said.taken_back)
     yield "class", f"{said.work_class}: {_SOURCES[ClassSource(said.class_source)]}"
     yield "next pods", _say_next(said)
+    if said.assumed is not None:
+        yield "webhook", said.assumed
     if said.unprotected is not None:
         yield "beware", said.unprotected
     if said.opt_out is not None and (said.changed is not None or said.next != "whole"):

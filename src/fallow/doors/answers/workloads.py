@@ -14,7 +14,7 @@ import msgspec
 
 from fallow import names, verbs
 from fallow.doors import answers
-from fallow.doors.answers import money, sharing
+from fallow.doors.answers import forecasts, money, sharing
 from fallow.model import bills, cluster, decision, kinds, marks, pointers, price_book, reasons, record, units, usage
 from fallow.model.patterns import Pattern
 from fallow.model.units import Instant
@@ -155,6 +155,7 @@ class Explanation(answers.Shape, frozen=True, kw_only=True):
     widened: float = 1.0
     suspect: str | None = None
     sharing: sharing.ShareTold | None = None
+    forecast: forecasts.ForecastTold | None = None
 
 
 class OutcomeTold(answers.Shape, frozen=True, kw_only=True):

@@ -14,7 +14,7 @@ import functools
 import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -34,6 +34,9 @@ from fallow.stories import gaming
 from fallow.stories import idle as stories
 from fallow.stories.turn import Clock, Stumbled
 from fallow.wiring import daemon, share_why
+
+if TYPE_CHECKING:
+    from fallow.wiring.forecasts import Forecasts
 
 log = logging.getLogger(__name__)
 
@@ -159,7 +162,7 @@ class Editions:
         """`draw`: what GPUs did over time; None: nobody knows. `suspects`: who may be kept busy to be left alone.
         `reach`, `list_now`: the objects and the workloads as they are now, from when there is somebody who looks at
         them. `books`, `acks`: what GPUs and acknowledgements cost, from when somebody keeps books. `explainer`: why
-        pods share GPUs or not, where somebody sees to it."""
+        pods share GPUs or not, and `forecasts`: how long they will run, where somebody sees to it."""
         self.draw, self.suspects = draw, suspects
         self.reach: verbs.Reach | None = None
         self.list_now: Callable[[], Sequence[cluster.Workload]] = tuple
@@ -168,6 +171,7 @@ class Editions:
         self.books: CostBooks | None = None
         self.acks: AckCosts | None = None
         self.explainer: share_why.ShareExplainer | None = None
+        self.forecasts: Forecasts | None = None
         self.story, self.options, self.clock, self._kept, self.book = story, options, clock, kept, book
         self.currency = options.cost.currency if options.cost.enabled else price_book.LIST_CURRENCY
         self.revision = int(clock())  # rises over restarts, too

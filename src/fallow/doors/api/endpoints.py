@@ -12,7 +12,19 @@ from fallow import __version__, names, verbs
 from fallow.account import audit, digest, held_idle, node_hours, savings
 from fallow.clients import errors
 from fallow.doors import answers
-from fallow.doors.answers import explaining, field, layouts, nodes, overview, past, policies, seed, standing, suspects
+from fallow.doors.answers import (
+    explaining,
+    field,
+    forecasts,
+    layouts,
+    nodes,
+    overview,
+    past,
+    policies,
+    seed,
+    standing,
+    suspects,
+)
 from fallow.doors.answers import rows as telling
 from fallow.doors.answers import status as statuses
 from fallow.doors.api import cost, workloads
@@ -416,6 +428,9 @@ ENDPOINTS: Final = (
              is_timed=True),
     Endpoint(path=f"{_WORKLOAD}/history", summary="What happened to it", returns=past.HistoryPage,
              answer=workloads.show_history, is_leaders=True, parameters=(*ONE, _limit(100, 1000))),
+    Endpoint(path="/api/v1/preemption", summary="For which pod that waits room would be worth making; advice only",
+             returns=forecasts.PreemptionPage, answer=workloads.show_preemption, is_leaders=True, is_timed=True,
+             parameters=(_limit(20, 100),)),
     Endpoint(
         path="/api/v1/decisions", summary="What was decided, the newest first", returns=past.DecisionsPage,
         answer=list_decisions, is_leaders=True, parameters=(

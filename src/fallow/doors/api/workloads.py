@@ -13,7 +13,7 @@ import msgspec
 
 from fallow.account import audit
 from fallow.clients import errors
-from fallow.doors.answers import explaining, past, sharing, suspects
+from fallow.doors.answers import explaining, forecasts, past, sharing, suspects
 from fallow.doors.answers import rows as telling
 from fallow.doors.answers import workloads as naming
 from fallow.doors.api.editions import Edition
@@ -122,7 +122,9 @@ async def explain_workload(ask: ReadAsk) -> explaining.FullExplanation:
     patch, measured = look.patch_of(finding), edition.seen.evidence
     suspect = suspects.find_suspect(ask.editions.suspects(), finding.workload.ref.uid)
     base = naming.explanation(finding, evidence, patch, edition.plan.at, measured, edition.book, suspect)
-    base = msgspec.structs.replace(base, sharing=await _find_sharing(ask, finding.workload))
+    base = msgspec.structs.replace(
+        base, sharing=await _find_sharing(ask, finding.workload), forecast=await _foretell(ask, finding.workload)
+    )
     ref = finding.workload.ref
     may = await ask.may(ask.request, finding.workload) if ask.may else explaining.nobody_may(ref)
     frozen = edition.plan.freeze
@@ -143,6 +145,25 @@ async def _find_sharing(ask: ReadAsk, workload: cluster.Workload) -> sharing.Sha
     except errors.ClientError:
         return None
     return None if why is None else sharing.tell(why, workload.ref, pods)
+
+
+async def _foretell(ask: ReadAsk, workload: cluster.Workload) -> forecasts.ForecastTold | None:
+    """Of its newest pod; None: nobody here foretells anything, or it has none."""
+    seen = ask.edition.seen
+    chosen = sharing.choose_pod([seen.pods[place] for place in workload.pods])
+    if ask.editions.forecasts is None or chosen is None:
+        return None
+    return forecasts.tell(await ask.editions.forecasts.foretell(workload, chosen, seen, ask.now), chosen.name)
+
+
+async def show_preemption(ask: ReadAsk) -> forecasts.PreemptionPage:
+    if ask.editions.forecasts is None:
+        raise Denied(503, "NoForecasts", "only a daemon that may lead foretells how long pods run")
+    try:
+        found = await ask.editions.forecasts.advise(ask.edition.seen, ask.now, ask.given["limit"])
+    except errors.ClientError as problem:
+        raise Denied(502, "SourceError", str(problem)) from None
+    return forecasts.tell_advice(found, ask.now)
 
 
 async def _read_history(ask: ReadAsk, ref: cluster.Ref, limit: int) -> Sequence[AuditEntry]:

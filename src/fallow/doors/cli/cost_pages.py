@@ -260,13 +260,19 @@ def draw_prices(whose: str, page: telling.PricesPage) -> str:
     columns = ["WHAT", "REGION", "CAPACITY", "PRICE", "UNIT", "AGE", "STALE", "USED NOW", "SOURCE"]
     laid = show.grid(columns, rows, spare=("REGION",), below=("SOURCE",)) if rows else "No price has been used yet."
     unpriced = [
-        f"  {_hours(one.gpus)} GPUs {one.gpu_model or 'of a model that is not known'} on {one.nodes} nodes "
+        f"  {_hours(one.gpus)} GPUs {_name_model(one)} on {one.nodes} nodes "
         f"({one.instance_type or 'no instance type'}, {one.region or 'no region'}, {one.capacity_type})"
         for one in page.unpriced
     ]
     helps = f"what helps: a row in the ConfigMap {names.PRICES}, or the annotation {names.PRICE_PER_HOUR} on the node"
     without = "\n".join([f"{show.heading('WITHOUT A PRICE')}  {show.fold(helps)}", *unpriced]) if unpriced else ""
     return pages.join(f"{show.fold(whose)}\nPrices are {page.currency} an hour", laid, without)
+
+
+def _name_model(one: telling.UnpricedNow) -> str:
+    if not one.gpu_model:
+        return "of a model that is not known"
+    return one.gpu_model if one.is_model_known else f"{one.gpu_model} (no model that we know)"
 
 
 # ---- bars and cells --------------------------------------------------------------------------------------------------

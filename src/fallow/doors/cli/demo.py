@@ -26,7 +26,7 @@ import click
 import msgspec
 
 from fallow import loop
-from fallow.doors.cli import demo_director, demo_report, main, pasts, show
+from fallow.doors.cli import demo_director, demo_nodes, demo_report, main, pasts, show
 from fallow.doors.cli import demo_view as view
 from fallow.model import units
 from fallow.model.units import HOUR, MINUTE, Instant, Seconds
@@ -146,7 +146,7 @@ async def _open_stage(
         stack.push_async_callback(read.stop)
         listener = stack.enter_context(contextlib.closing(demo_dashboard.listen(port)))
         on = await stack.enter_async_context(stage.open_stage(
-            world, folder, flags=demo_dashboard.flags(listener, read), outside=outside,
+            world, folder, flags={**demo_dashboard.flags(listener, read), **demo_nodes.ACTING}, outside=outside,
             policies=stage.make_policies(functools.partial(boxes.channels, read)),
             others=[
                 paying.make_prices("default", world.now), *paying.make_budgets(world, length, read.webhook),
@@ -155,6 +155,7 @@ async def _open_stage(
             gate=demo_gate.opened,
         ))
         demo_gate.plan_force(on, length)
+        demo_nodes.plan_cut(on, length)
         shown = await stack.enter_async_context(demo_dashboard.serving(on, read, listener))
         yield on, demo_dashboard.link_to(listener), functools.partial(demo_dashboard.tell_pace, shown)
 

@@ -98,7 +98,7 @@ async def serving(on: stage.Stage, read: boxes.Boxes, listener: socket.socket) -
         suspects=lambda: gaming.find_suspects(made.loop),
     )
     latest.books, latest.acks = costs.make_books(on.options, made), made.books.acks if made.books else None
-    latest.explainer = made.explainer
+    latest.explainer, latest.forecasts = made.explainer, made.forecasts
     async with people.open_people(on.options, made, latest, clock) as who:
         routes = [*who.routes, _conversation(read)]
         pages = app.make_app(made.loop.health, made.loop.metrics, time.monotonic, reads=who.reads, routes=routes)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from fallow import loop, names
-from fallow.doors.cli import demo_books, demo_report
+from fallow.doors.cli import demo_books, demo_nodes, demo_report
 from fallow.doors.cli import demo_view as view
 from fallow.model import cluster, decision, gpus, kinds, marks, units
 from fallow.model.units import DAY, HOUR, Instant, Seconds
@@ -69,6 +69,7 @@ class Director:
         self._said: dict[str, Said] = {}  # by uid, what was told of
         self._freed: dict[int, str] = {}  # slots that a pause freed and nobody took: whose they were
         self._shared_by: dict[str, worlds.Mode] = {}  # by uid: of what it was given a part, though it asked for more
+        self.news = demo_nodes.NodeNews(on)
         self._taken_back: list[str] = []  # who has whole GPUs again, because sharing hurt it
 
     # ---- time -------------------------------------------------------------------------------------------------------
@@ -113,7 +114,7 @@ class Director:
 
     def hear(self) -> list[view.Happening]:
         """What people and the cluster did since this was last asked."""
-        new = list(self._hear())
+        new = sorted((*self._hear(), *self.news.hear()), key=lambda one: one.at)
         self.feed = [*self.feed, *new][-_KEPT:]
         return new
 
@@ -127,6 +128,8 @@ class Director:
             workload, after = self.on.world.find(change.uid), before.what if before else ""
             if change.what == "sharing is in force":
                 yield view.Happening(change.at, "person", "GPUSharingPolicies go from audit to enforce")
+            elif change.what.startswith("asks for "):
+                yield view.Happening(change.at, "person", f"somebody {change.what}, by a GPUNodeConfig")
             elif change.what.endswith((" begins", " over")):
                 yield view.Happening(change.at, "fault", f"{change.what} {change.uid}")
             elif workload is not None and (change.what, after) != ("missed", "regretted"):  # that was told
@@ -330,7 +333,7 @@ class Director:
         summary = demo_report.DayTold(
             title=f"The day until {units.rfc3339(world.now)}", gpus=every, day=day, books=self.books,
             sums=self.add_up(), by_class=self._find_by_class(), window=demo_books.say_window(self.began, world.now),
-            shared=self._find_shared(),
+            shared=self._find_shared(), nodes=tuple(demo_nodes.say(self.news)),
         )
         demo_report.tell(summary, (
             f"{units.humane(day)} of {every} GPUs on {len(world.nodes)} nodes with {len(world.workloads)} workloads in "

@@ -44,6 +44,7 @@ class DayTold(msgspec.Struct, frozen=True, kw_only=True):
     by_class: Mapping[str, float]
     window: str
     shared: DayShared
+    nodes: tuple[str, ...]  # what became of nodes that were cut anew or emptied
 
 
 def hour_line(moment: view.Moment) -> str:
@@ -65,7 +66,8 @@ def tell(day: DayTold, measured: Sequence[str]) -> None:
     """The closing report, to standard output. `measured`: sentences on what it cost to find out."""
     click.echo()
     show.sentence(day.title)
-    for sentence in (*(_tell_money(day, day.books) if day.books else ()), *_tell_deeds(day), *_tell_shared(day.shared)):
+    money = _tell_money(day, day.books) if day.books else ()
+    for sentence in (*money, *_tell_deeds(day), *_tell_shared(day.shared), *day.nodes):
         show.sentence(f"  {sentence}")
     if day.sums.frozen_ticks or day.sums.lost_ticks:
         cycles = f"{day.sums.frozen_ticks} cycles frozen, {day.sums.lost_ticks} without a decision"

@@ -36,7 +36,7 @@ CELLS: Final = {  # state: its words, its colour, and a letter of its own beside
 }
 STYLES: Final = {
     "notice": ORANGE, "lapse": GREEN, "pause": MAGENTA, "taken": GREEN, "resume": GREEN, "ack": CYAN, "person": BLUE,
-    "share": CYAN, "frozen": f"bold {RED}", "fault": RED,
+    "share": CYAN, "node": BLUE, "frozen": f"bold {RED}", "fault": RED,
 }
 _UPWARDS: Final = (BUSY, STARTING, UNKNOWN, NOTICE, IDLE, FREED, FREE)  # in the chart
 _SIDE_BY_SIDE: Final = 130  # columns from which on there is room for two panes

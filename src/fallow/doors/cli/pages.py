@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
-from fallow.doors.answers import many, money, sharing
+from fallow.doors.answers import forecasts, many, money, sharing
 from fallow.doors.answers import rows as telling
 from fallow.doors.answers import status as statuses
 from fallow.doors.answers import workloads as answers
@@ -220,6 +220,7 @@ def draw_why(first: str, answer: answers.Explanation, now: Instant, *, wide: boo
     lines = [*(_tell_pause(ref, answer.pause, now) if answer.pause else ()), *_tell_finding(ref, answer, now)]
     if answer.sharing is not None and sharing.is_of_interest(answer.sharing):
         lines += sharing.list_lines(answer.sharing, now)
+    lines += forecasts.list_lines(answer.forecast) if answer.forecast is not None else ()
     lines += [("not seen", f"signal {each.signal}: {each.because}") for each in answer.lost_signals]
     lines += [("not seen", f"{each.who}: {each.because}") for each in answer.ignored]
     evidence = _draw_evidence(answer.gpus, wide=wide)

@@ -92,7 +92,7 @@ async def _watch(options: settings.Settings) -> int:
                 suspects=lambda: gaming.find_suspects(story),
             )
             latest.books, latest.acks = costs.make_books(options, made), made.books.acks if made.books else None
-            latest.explainer = made.explainer
+            latest.explainer, latest.forecasts = made.explainer, made.forecasts
             who = await opened.enter_async_context(people.open_people(options, made, latest, time.time))
             async with asyncio.TaskGroup() as tasks:
                 servers = []

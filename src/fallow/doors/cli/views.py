@@ -19,7 +19,7 @@ import msgspec
 
 from fallow import logs, settings, verbs
 from fallow.clients import errors
-from fallow.doors.answers import deeds, sharing
+from fallow.doors.answers import deeds, forecasts, sharing
 from fallow.doors.answers import rows as telling
 from fallow.doors.answers import status as statuses
 from fallow.doors.answers import workloads as answers
@@ -326,6 +326,9 @@ def tell_why(target: str, namespace: str | None, output: str, given: dict[str, A
         pods = [look.snapshot.pods[place] for place in look.snapshot.workloads[index].pods]
     if answer.sharing is None:
         answer = msgspec.structs.replace(answer, sharing=_look_at_sharing(answer, pods, given, now))
+    chosen = sharing.choose_pod(pods)
+    if answer.forecast is None and chosen is not None:
+        answer = msgspec.structs.replace(answer, forecast=forecasts.know_nothing(chosen.name))
     if with_patch:
         return show.Shown(show.encode(answer, output), why)
     return show.Shown(pages.draw_why(_first_lines(source, rules), answer, now, wide=output == "wide"), why)

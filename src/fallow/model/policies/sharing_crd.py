@@ -5,7 +5,7 @@ wrong with it; the definition for the API server.
 Invariant: `parse` never raises, and a policy that is wrong changes nobody's pods.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
 import msgspec
@@ -16,11 +16,12 @@ from fallow.model.classes import WorkClass
 from fallow.model.policies import crd, scope_crd, sharing
 from fallow.model.policies.crd import Count, Flag, Moment, Text, one_of
 from fallow.model.selectors import Selector
-from fallow.model.share_hurts import ShareRevert
+from fallow.model.share_hurts import RevertsKept, ShareRevert
 
 PROFILE = r"[1-7]g\.[0-9]+gb(\+me)?"
 _INT32 = 2**31
-MOST_REVERTS = 100  # that a status keeps; the oldest go first
+MOST_REVERTS = 100  # whose owners a status names; those before are only counted
+_MOST_HOURS = 26
 
 StrategyName = Annotated[str, one_of(*sharing.Strategy)]
 ModeName = Annotated[str, one_of(*sharing.SharingMode)]
@@ -101,7 +102,13 @@ class RevertStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     at: Annotated[Moment, "When."]
 
 
+class RevertsOfHour(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    hour: Annotated[Moment, "Its beginning."]
+    owners: Annotated[Count, "How many."]
+
+
 Reverts = Annotated[tuple[RevertStatus, ...], {"maxItems": MOST_REVERTS}]
+HourlyReverts = Annotated[tuple[RevertsOfHour, ...], {"maxItems": _MOST_HOURS}]
 
 
 class SharingPolicyStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -109,7 +116,8 @@ class SharingPolicyStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=T
     applied_pods: Annotated[Count | None, "Running pods that it changed."] = None
     audited_pods: Annotated[Count | None, "Pods that it would have changed."] = None
     reverted_workloads: Annotated[Count | None, "Owners that have whole GPUs again, because sharing hurt."] = None
-    recent_reverts: Annotated[Reverts, "Owners that sharing hurt within a day."] = ()
+    recent_reverts: Annotated[Reverts, "Owners that sharing hurt within a day, the last of them."] = ()
+    earlier_reverts: Annotated[HourlyReverts, "Those of the day before them, by the hour."] = ()
     last_update_time: Annotated[Moment | None, "When this was last known."] = None
     conditions: Annotated[tuple[SharingCondition, ...], crd.keyed("type"), "Ready, Degraded."] = ()
 
@@ -173,18 +181,23 @@ def _reverts(obj: Mapping[str, Any]) -> bool:
     )
 
 
-def read_reverts(status: Mapping[str, Any]) -> tuple[ShareRevert, ...]:
-    """As we wrote them."""
+def read_reverts(status: Mapping[str, Any]) -> RevertsKept:
+    """As we wrote them; what nobody can have written so is not there."""
     found = ((one.get("owner"), one.get("at")) for one in _list_status({"status": status}, "recentReverts"))
     read = ((owner, units.read_instant(at) if isinstance(at, str) else None) for owner, at in found)
-    return tuple(ShareRevert(owner, at) for owner, at in read if isinstance(owner, str) and at is not None)
+    recent = tuple(ShareRevert(owner, at) for owner, at in read if isinstance(owner, str) and at is not None)
+    hours = ((one.get("hour"), one.get("owners")) for one in _list_status({"status": status}, "earlierReverts"))
+    counted = ((units.read_instant(at) if isinstance(at, str) else None, many) for at, many in hours)
+    earlier = ((at, many) for at, many in counted if at is not None and isinstance(many, int) and many > 0)
+    return RevertsKept(recent, tuple(earlier))
 
 
-def write_reverts(reverts: Iterable[ShareRevert], now: units.Instant) -> list[dict[str, str]]:
-    """Of each owner the last, within a day."""
-    last = {each.owner: each.at for each in sorted(reverts, key=lambda each: each.at) if now - each.at < units.DAY}
-    kept = sorted(last.items(), key=lambda each: each[1])[-MOST_REVERTS:]
-    return [{"owner": owner, "at": units.rfc3339(at)} for owner, at in kept]
+def write_reverts(kept: RevertsKept) -> dict[str, list[dict[str, Any]]]:
+    """By the fields of the status."""
+    return {
+        "recentReverts": [{"owner": each.owner, "at": units.rfc3339(each.at)} for each in kept.recent],
+        "earlierReverts": [{"hour": units.rfc3339(hour), "owners": many} for hour, many in kept.earlier],
+    }
 
 
 def _list_status(obj: Mapping[str, Any], field: str) -> list[Mapping[str, Any]]:

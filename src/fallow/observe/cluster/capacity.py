@@ -80,6 +80,7 @@ def see_machine(item: CountedNodeItem, *, is_offered: bool = False) -> Machine:
             name=name, product=labels.get(names.GPU_PRODUCT, ""), gpus=seats // replicas, replicas=replicas,
             cpu=quantities.parse_milli(has.get("cpu", "0"), up=False), pods=_whole(has.get("pods", "110")),
             memory=quantities.parse_mebi(has.get("memory", "0"), up=False), gpu_memory=_read_memory(labels),
+            is_renamed=_whole(has.get(names.GPU_SHARED)) > 0,
             left_out=("" if is_offered else _why_closed(item)) or _why_uncounted(has),
         )
     except ValueError:

@@ -75,6 +75,7 @@ class PodSpec(msgspec.Struct, rename="camel", gc=False):
     affinity: msgspec.Raw = msgspec.Raw(b"null")
     resource_claims: list[_PodClaim] | None = None
     priority_class_name: str = ""
+    priority: int | None = None
 
 
 class _Running(msgspec.Struct, rename="camel", gc=False):
@@ -169,7 +170,7 @@ class PodReader:
             node_selector=self._pool.share(spec.node_selector) if waits else {},
             affinity=required_terms(spec.affinity) if waits else None,
             unschedulable_since=_read_unschedulable(status.conditions) if waits else None, needs=needs,
-            priority_class=sys.intern(spec.priority_class_name) if waits else "",
+            priority_class=sys.intern(spec.priority_class_name) if waits else "", priority=spec.priority,
             bound_at=None if waits else _read_bound(status.conditions), part=self._pool.share(asked.part),
             ended_at=read_end(status) if meta.deletion_timestamp or status.phase in _ENDED else None,
         )

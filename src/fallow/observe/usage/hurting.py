@@ -1,8 +1,9 @@
 """How those do who share a GPU, and how they did before: asked of Prometheus.
 
-In: SharedOwners, whose series count. Out: a HurtSeen by the owner's uid. Three questions for a hundred pods: restarts
-(kube-state-metrics), XIDs and how busy their GPUs are (an exporter that is believed); for each owner its past, asked
-once, and the latency that its policy names.
+In: SharedOwners, whose series count. Out: a HurtSeen by the owner's uid. Three questions for some hundred pods:
+restarts (kube-state-metrics), XIDs and how busy their GPUs are (an exporter that is believed); for each owner its past,
+asked once, and the latency that its policy names. Where very many owners are watched, only some are asked about one by
+one in each look, in turn: what is not asked is not known.
 Invariant: an empty answer is not known, and no 0. A latency that cannot be asked for is not known, and hinders nothing
 else; whatever else Prometheus refuses is raised.
 """
@@ -24,7 +25,8 @@ _RESTARTS, _XID = "kube_pod_container_status_restarts_total", "DCGM_FI_DEV_XID_E
 _ENGINE, _UTIL = "DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_DEV_GPU_UTIL"
 _STEP: Final[Seconds] = 60.0
 _COVERAGE: Final = 0.8
-_AT_ONCE: Final = 100
+_AT_ONCE: Final = 250  # pods
+MOST_OWNERS: Final = 400  # asked about one by one in a look
 _MOST_BUSY: Final = 1.05  # above it nothing believable was measured
 _Values = Mapping[tuple[str, str], float]  # by namespace and name
 
@@ -39,28 +41,40 @@ class HurtReader:
     def __init__(self, prometheus: client.Prometheus, words: UseWords) -> None:
         self._prometheus, self._words = prometheus, words
         self._before: dict[tuple[str, Instant, str], HurtSeen] = {}  # by owner, since when, and its latency
+        self._turn = 0  # who is asked about next, one by one
 
     async def read(self, owners: Sequence[SharedOwner], now: Instant) -> dict[str, HurtSeen]:
-        found = dict[str, HurtSeen]()
-        for start in range(0, len(owners), _AT_ONCE):
-            found |= await self._read(owners[start : start + _AT_ONCE], now)
+        pods = sorted({pod for owner in owners for pod in owner.pods})
+        asked = [await self._read_pods(pods[start : start + _AT_ONCE], now) for start in range(0, len(pods), _AT_ONCE)]
+        restarts, faults, full = ({key: value for each in asked for key, value in each[which].items()}
+                                  for which in range(3))
+        chosen = self._take_turn(owners)
+        found = {
+            each.workload.ref.uid: await self._see(each, restarts, faults, full, now if number in chosen else None)
+            for number, each in enumerate(owners)
+        }
         self._before = {key: seen for key, seen in self._before.items() if key[0] in found}
         return found
 
-    async def _read(self, owners: Sequence[SharedOwner], now: Instant) -> dict[str, HurtSeen]:
-        pods = sorted({pod for owner in owners for pod in owner.pods})
+    def _take_turn(self, owners: Sequence[SharedOwner]) -> set[int]:
+        first = self._turn if self._turn < len(owners) else 0
+        self._turn = first + MOST_OWNERS
+        return set(range(first, self._turn))
+
+    async def _read_pods(self, pods: Sequence[str], now: Instant) -> tuple[_Values, _Values, _Values]:
         restarts = await self._ask(_make_restarts(self._select_state(pods)), UseWords("pod", "namespace"), now)
         faults = await self._ask(_make_faults(self._select(_XID, pods)), self._words, now)
         busy = f"({self._select(_ENGINE, pods)} or {self._select(_UTIL, pods)} / 100)"
-        full = await self._ask(_make_full(busy), self._words, now)
-        return {each.workload.ref.uid: await self._see(each, restarts, faults, full, now) for each in owners}
+        return restarts, faults, await self._ask(_make_full(busy), self._words, now)
 
     async def _see(
-        self, owner: SharedOwner, restarts: _Values, faults: _Values, full: _Values, now: Instant
+        self, owner: SharedOwner, restarts: _Values, faults: _Values, full: _Values, asked_at: Instant | None
     ) -> HurtSeen:
-        before = await self._read_before(owner)
+        """`asked_at` None: it is not asked about alone this time."""
+        before = await self._read_before(owner, may_ask=asked_at is not None)
         counted, broken, busy = (_pick(owner, each) for each in (restarts, faults, full))
-        asked = [now - EVALUATED * turn for turn in range(EVALUATIONS)] if owner.guard.latency_query else []
+        is_asked = asked_at is not None and bool(owner.guard.latency_query)
+        asked = [(asked_at or 0.0) - EVALUATED * turn for turn in range(EVALUATIONS)] if is_asked else []
         return HurtSeen(
             restarts=round(sum(counted)) if counted else None, restarts_before=before.restarts_before,
             fault=round(max(broken)) if broken else None, latency_before=before.latency_before,
@@ -68,8 +82,10 @@ class HurtReader:
             full=max((each for each in busy if 0 <= each <= _MOST_BUSY), default=None),
         )
 
-    async def _read_before(self, owner: SharedOwner) -> HurtSeen:
+    async def _read_before(self, owner: SharedOwner, *, may_ask: bool) -> HurtSeen:
         key = owner.workload.ref.uid, owner.since, owner.guard.latency_query
+        if key not in self._before and not may_ask:
+            return HurtSeen()
         if key not in self._before:
             latency = None
             if owner.guard.latency_query:

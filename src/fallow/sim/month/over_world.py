@@ -142,7 +142,8 @@ class WorldScene(Scene):
     def place(self) -> None:
         """The World does."""
         for node in self.nodes.values():
-            self.world.cordon(node.name, bool(node.cordoned_by))
+            if self.world.nodes[node.name].cordoned != bool(node.cordoned_by):
+                self.world.cordon(node.name, bool(node.cordoned_by))
 
     def find_use(self, node: MonthNode) -> float | None:
         """Mean of its GPUs over five minutes; a GPU that nobody has does nothing. None: one of them is not known."""

@@ -220,8 +220,12 @@ class Objects:
         return shown.links[0] if workload.part.kind in SERVICES and shown.links else shown.key
 
     def _hear(self, change: stores.Change) -> None:
-        """Somebody else wrote on a workload."""
-        uid = self._by_key.get(change.entry.key)
+        """Somebody else wrote on a workload or a node, or took a pod away."""
+        key = change.entry.key
+        if not self._is_stepping and (key.group, key.kind) in (("", "Node"), ("", "Pod")):
+            self._hear_of_machine(change)
+            return
+        uid = self._by_key.get(key)
         workload, shown = self._world.find(uid or ""), self._shown.get(uid or "")
         if self._is_stepping or workload is None or shown is None or change.type == "DELETED":
             return
@@ -229,6 +233,21 @@ class Objects:
         if is_product:
             self._watch(workload, shown.heard)
         self._world.notice(shown.heard, "product" if is_product else "person")
+
+    def _hear_of_machine(self, change: stores.Change) -> None:
+        """Its scheduler heeds a cordon; whoever makes pods makes one that was evicted anew."""
+        key, is_gone = change.entry.key, change.type == "DELETED"
+        if key.kind == "Node" and key.name in self._world.nodes and not is_gone:
+            cordoned = bool(change.entry.object["spec"].get("unschedulable"))
+            if cordoned != self._world.nodes[key.name].cordoned:
+                self._world.cordon(key.name, cordoned)
+        elif key.kind == "Pod" and is_gone:
+            for uid, shown in self._shown.items():
+                workload = self._world.find(uid)
+                if workload is not None and workload.part.namespace == key.namespace and key.name in shown.pods:
+                    number = [pod.name for pod in workload.pods].index(key.name) if workload.pods else -1
+                    if number >= 0:
+                        self._world.evict(workload, number)
 
     def _as_heard(self, workload: worlds.SimWorkload, shown: _Shown) -> Object:
         """The object as the world knows it."""

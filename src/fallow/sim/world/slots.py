@@ -23,7 +23,7 @@ class FreeSlots:
         ends: list[int] = np.cumsum(sizes).tolist()
         self.firsts = [0, *ends][:-1]
         self.node_of: Indices = np.repeat(np.arange(len(sizes)), sizes)
-        self._sorts = sorts
+        self._sorts = list(sorts)
         firsts = zip(self.firsts, sizes, crowds, strict=True)
         self._free = [[first + place for place in _spread(size, crowd)] for first, size, crowd in firsts]
         self._counts = np.array(sizes, np.int64)
@@ -33,6 +33,15 @@ class FreeSlots:
     def set_open(self, node: int, is_open: bool) -> None:
         """A closed node is given nobody new."""
         self._open[node] = is_open
+
+    def lay_anew(self, node: int, size: int, sort: tuple[str, str], crowd: int) -> int:
+        """A node that nobody is on has other slots from now on, numbered after all others; the first of them."""
+        first = len(self.node_of)
+        self.node_of = np.append(self.node_of, np.full(size, node))
+        self._free[node], self._counts[node] = [first + place for place in _spread(size, crowd)], size
+        self._sorts[node] = sort
+        self._suiting.clear()
+        return first
 
     def take(self, mode: str, model: str, count: int) -> tuple[int, ...] | None:
         """On the fullest node that still has room. model "" = any."""

@@ -63,15 +63,15 @@ class SimNode(msgspec.Struct):
     gpus: int = 8
     mode: Mode = "whole"
     ready: bool = True
+    cordoned: bool = False
     first: int = 0  # its first slot
     pool: str = ""  # "" = none in particular
     there: bool = True  # False: no machine has this name now
-    is_cordoned: bool = False
 
     @property
     def is_open(self) -> bool:
         """Whether anybody new is put there."""
-        return self.there and self.ready and not self.is_cordoned
+        return self.there and self.ready and not self.cordoned
 
     @property
     def share(self) -> float:
@@ -81,6 +81,11 @@ class SimNode(msgspec.Struct):
     @property
     def slots(self) -> int:
         return self.gpus * PARTS[self.mode]
+
+    @property
+    def crowd(self) -> int:
+        """How many of its slots are of one GPU that several are given."""
+        return PARTS[self.mode] if self.mode in SHARED else 1
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -230,16 +235,15 @@ class World:
         self._nodes = nodes
         self._free = slots.FreeSlots(
             [node.slots for node in nodes], [(node.mode, node.model) for node in nodes],
-            [PARTS[node.mode] if node.mode in SHARED else 1 for node in nodes],
+            [node.crowd for node in nodes],
         )
         for node, first in zip(nodes, self._free.firsts, strict=True):
             node.first = first
         self.slot_node = self._free.node_of
-        for number, node in enumerate(nodes):
-            self._free.set_open(number, node.is_open)
+        for node in nodes:
+            self._open(node)
         self.seat_at = np.full(len(self.slot_node), -1, np.int64)
-        devices = [(node, _make_uid(f"{node.name}/{gpu}")) for node in nodes for gpu in range(node.gpus)]
-        self.uuids = [f"GPU-{device}" for node, device in devices for _ in range(PARTS[node.mode])]  # of each slot
+        self.uuids = [uuid for node in nodes for uuid in _name_devices(node)]  # of each slot
 
     def _lay_seats(self) -> None:
         seats = sum(workload.part.seats for workload in self.workloads)
@@ -362,9 +366,84 @@ class World:
     def _note_fault(self, fault: Fault, nodes: Sequence[str], *, is_well: bool) -> None:
         for name in nodes if fault is Fault.node_lost else ():
             self.nodes[name].ready = is_well
-            self._reopen(self.nodes[name])
+            self._open(self.nodes[name])
         self.pods_version += 1
         self._note(f"{fault} {'over' if is_well else 'begins'}", ",".join(nodes))
+
+    # ---- nodes that are cordoned, emptied, cut anew ------------------------------------------------------------------
+
+    def cordon(self, name: str, cordoned: bool) -> None:
+        self.nodes[name].cordoned = cordoned
+        self._open(self.nodes[name])
+        self._serve_queue()
+
+    def _open(self, node: SimNode) -> None:
+        self._free.set_open(self._nodes.index(node), node.is_open)
+
+    def bring(self, name: str) -> None:
+        """A machine becomes this node."""
+        node = self.nodes[name]
+        node.there, node.cordoned = True, False
+        self._open(node)
+        self.pods_version += 1
+        self._note("joined", name)
+        self._serve_queue()
+
+    def take(self, name: str) -> None:
+        """Its machine is gone; whoever was there begins anew."""
+        node = self.nodes[name]
+        node.there = False
+        self._open(node)
+        self.pods_version += 1
+        for workload in [one for one in self.workloads if any(pod.node == name for pod in one.pods)]:
+            self._leave(workload, SimState.absent)
+            self._wait(workload)
+        self._note("left", name)
+
+    def cut_anew(self, name: str, mode: Mode) -> bool:
+        """Its GPUs are given out otherwise from now on; whether nobody was on it."""
+        node = self.nodes[name]
+        if (self.seat_at[node.first : node.first + node.slots] >= 0).any():
+            return False
+        node.mode = mode
+        node.first = self._free.lay_anew(self._nodes.index(node), node.slots, (mode, node.model), node.crowd)
+        self.slot_node = self._free.node_of
+        self.seat_at = np.append(self.seat_at, np.full(node.slots, -1))
+        self.uuids += _name_devices(node)
+        self.pods_version += 1
+        self._note("cut anew", name)
+        self._serve_queue()
+        return True
+
+    def evict(self, workload: SimWorkload, number: int) -> None:
+        """One of its pods had to go: another comes elsewhere; where there is no room for it alone, all begin anew."""
+        self._note("evicted", workload.uid, "product")
+        found = self._free.take(workload.mode, workload.part.model, workload.part.gpus)
+        if found is None or workload.part.pods == 1 or workload.state is not SimState.running:
+            self._free.give_back(found or ())
+            self._leave(workload, SimState.absent)
+            self._wait(workload)
+            return
+        before, seats = workload.pods[number], self._seats_of(workload, number)
+        self._free.give_back(before.slots)
+        self.seat_at[list(before.slots)] = -1
+        node, uid = self._nodes[int(self.slot_node[found[0]])].name, _make_uid(f"{before.uid}/evicted")
+        ready_at = self.now + self.start_seconds
+        moved = SimPod(before.name, uid, self.now, self.now, ready_at, node, found)
+        workload.pods = (*workload.pods[:number], moved, *workload.pods[number + 1 :])
+        self.slot_of[seats], self.last_node[seats], self.running[seats] = found, self.slot_node[found[0]], False
+        self.seat_at[list(found)] = np.arange(seats.start, seats.stop)
+        self.pods_version += 1
+        self.at(ready_at, functools.partial(self._serve_again, workload, number, uid))
+
+    def _seats_of(self, workload: SimWorkload, number: int) -> slice:
+        first = workload.first_seat + number * workload.part.gpus
+        return slice(first, first + workload.part.gpus)
+
+    def _serve_again(self, workload: SimWorkload, number: int, uid: str) -> None:
+        if workload.state is SimState.running and workload.pods[number].uid == uid:
+            self.running[self._seats_of(workload, number)] = True
+            self._note("moved", workload.uid)
 
     def amount(self, fault: Fault) -> float:
         return self.faults.get(fault, _WELL).amount
@@ -374,68 +453,6 @@ class World:
 
     def _struck(self, fault: Fault) -> Bools:
         return np.array([self.strikes(fault, node.name) for node in self._nodes], np.bool_)
-
-    # ---- nodes that come and go -------------------------------------------------------------------------------------
-
-    def bring(self, name: str) -> None:
-        """A machine becomes this node."""
-        node = self.nodes[name]
-        node.there, node.is_cordoned = True, False
-        self._reopen(node)
-        self._note("joined", name)
-        self._serve_queue()
-
-    def take(self, name: str) -> None:
-        """Its machine is gone; whoever was there waits."""
-        node = self.nodes[name]
-        node.there = False
-        self._reopen(node)
-        for workload in [one for one in self.workloads if any(pod.node == name for pod in one.pods)]:
-            self._note("lost its node", workload.uid)
-            self._begin_anew(workload)
-        self._note("left", name)
-
-    def cordon(self, name: str, is_cordoned: bool) -> None:
-        node = self.nodes[name]
-        if node.is_cordoned != is_cordoned:
-            node.is_cordoned = is_cordoned
-            self._reopen(node)
-            self._serve_queue()
-
-    def _reopen(self, node: SimNode) -> None:
-        self._free.set_open(self._nodes.index(node), node.is_open)
-        self.pods_version += 1
-
-    def evict(self, workload: SimWorkload, name: str) -> None:
-        """One of its pods is sent away: it starts where there is room, and where there is none all of it waits."""
-        number = next((place for place, pod in enumerate(workload.pods) if pod.name == name and pod.node), None)
-        if number is None:
-            return
-        pods, part = list(workload.pods), workload.part
-        is_running = workload.state is SimState.running
-        found = self._free.take(workload.mode, part.model, part.gpus) if is_running else None
-        if found is None:
-            self._begin_anew(workload)
-            return
-        self._free.give_back(pods[number].slots)
-        workload.life += 1
-        uid = _make_uid(f"{workload.uid}/{workload.life}/{number}")
-        taken = [pod.slots if place != number else found for place, pod in enumerate(pods)]
-        self.seat_at[list(pods[number].slots)] = -1
-        self._note("moved", workload.uid)
-        self._move_in(workload, taken, self.now + self.start_seconds)
-        there = zip(pods, workload.pods, strict=True)
-        workload.pods = tuple(
-            msgspec.structs.replace(after, uid=uid, created_at=self.now) if after.name == name else before
-            for before, after in there
-        )
-        self.pods_version += 1
-        self._serve_queue()
-
-    def _begin_anew(self, workload: SimWorkload) -> None:
-        if workload.state in (SimState.starting, SimState.running):
-            self._leave(workload, SimState.absent)
-            self._wait(workload)
 
     # ---- lives ------------------------------------------------------------------------------------------------------
 
@@ -458,7 +475,8 @@ class World:
     def _restart(self, workload: SimWorkload) -> None:
         if workload.state is SimState.running:
             self._note("restarted", workload.uid, "person")
-            self._begin_anew(workload)
+            self._leave(workload, SimState.absent)
+            self._wait(workload)
 
     def _wait(self, workload: SimWorkload) -> None:
         workload.life += 1
@@ -613,6 +631,12 @@ def _move(part: Part, by: Seconds) -> Part:
     times = part.arrives_at, part.ends_at, part.restarts_at
     arrives, ends, restarts = (None if at is None else at + by for at in times)
     return msgspec.structs.replace(part, arrives_at=arrives, ends_at=ends, restarts_at=restarts)
+
+
+def _name_devices(node: SimNode) -> list[str]:
+    """Of each of its slots the GPU."""
+    devices = [f"GPU-{_make_uid(f'{node.name}/{gpu}')}" for gpu in range(node.gpus)]
+    return [device for device in devices for _ in range(PARTS[node.mode])]
 
 
 def _find_hand(stopped: cluster.Workload, by: str) -> str:

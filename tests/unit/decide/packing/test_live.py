@@ -84,12 +84,24 @@ def test_several_shares_of_one_pod_may_be_on_any_gpus() -> None:
 
 
 def test_shares_go_to_shared_gpus_and_whole_ones_to_whole() -> None:
-    machines = [machine("a", 1), machine("b", 1, product="NVIDIA-L4-SHARED", replicas=4)]
+    machines = [machine("a", 1), machine("b", 1, replicas=4, is_renamed=True)]  # one product
     found = settle(machines, tenant("p", "b", 0, shared=1), tenant("q", gpus=0, shared=1), tenant("r"))
     assert found.room.gpu.tolist() == [[1000], [750]]
     share, whole = found.waiting
-    assert (share.gpus, share.milli, share.models) == (1, 250, ("NVIDIA-L4-SHARED",))
+    assert (share.gpus, share.milli, share.models) == (1, 250, ("NVIDIA-L4 in 4 parts",))
     assert (whole.gpus, whole.milli, whole.models) == (1, 1000, ("NVIDIA-L4",))
+
+
+def test_who_shares_a_gpu_under_its_own_name_or_not_fits_only_where_it_is_so() -> None:
+    """One product, in four ways: none of them is a home for another's pods."""
+    machines = [
+        machine("whole", 1), machine("renamed", 1, replicas=4, is_renamed=True), machine("plain", 1, replicas=4),
+        machine("eight", 1, replicas=8, is_renamed=True),
+    ]
+    found = settle(machines, tenant("p", "renamed", 0, shared=1), tenant("q", "plain"), tenant("r", "whole"))
+    assert [each.pod.models for each in found.running] == [
+        ("NVIDIA-L4 in 4 parts",), ("NVIDIA-L4 in 4 replicas",), ("NVIDIA-L4",),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,8 @@
 """MIG: which layouts are legal, and where an instance goes."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import TypeAlias
 
 import pytest
 from hypothesis import given
@@ -27,6 +29,35 @@ def kinds(table: gpus.Mig, *, double: bool) -> list[gpus.Profile]:
 # ---- layouts --------------------------------------------------------------------------------------------------------
 
 
+Placed: TypeAlias = tuple[gpus.Profile, int]  # at which memory slice it begins
+Layout: TypeAlias = tuple[Placed, ...]
+
+
+def list_layouts(table: gpus.Mig, profiles: Sequence[gpus.Profile]) -> list[Layout]:
+    """All placed layouts of these profiles to which nothing can be added."""
+    found = {frozenset(placed) for placed in _grow((), table, profiles, 0)}
+    whole = [layout for layout in found if not any(True for _ in _additions(layout, table, profiles))]
+    from_left = [tuple(sorted(layout, key=lambda placed: placed[1])) for layout in whole]
+    return sorted(from_left, key=lambda layout: [(start, profile.name) for profile, start in layout])
+
+
+def _grow(layout: Layout, table: gpus.Mig, profiles: Sequence[gpus.Profile], begin: int) -> Iterator[Layout]:
+    """From the left, so that every layout is met once."""
+    yield layout
+    for profile, start in _additions(frozenset(layout), table, profiles):
+        if start >= begin:
+            yield from _grow((*layout, (profile, start)), table, profiles, start + profile.memory)
+
+
+def _additions(layout: frozenset[Placed], table: gpus.Mig, profiles: Sequence[gpus.Profile]) -> Iterator[Placed]:
+    free, counts = mig.empty(table), Counter(profile for profile, _ in layout)
+    for placed in layout:
+        free = free.take(*placed)
+    for profile in profiles:
+        if counts[profile] < profile.most:
+            yield from ((profile, start) for start in profile.starts if free.has_room(profile, start))
+
+
 @pytest.mark.parametrize("model", SEVEN, ids=lambda model: model.name)
 @pytest.mark.parametrize(
     ("double", "placed", "multisets"), [(False, 19, 14), (True, 78, 38)], ids=["usual", "double memory"]
@@ -34,21 +65,21 @@ def kinds(table: gpus.Mig, *, double: bool) -> list[gpus.Profile]:
 def test_there_are_as_many_layouts_as_nvidia_counts(
     model: gpus.Model, double: bool, placed: int, multisets: int
 ) -> None:
-    _count(mig.list_layouts(model.mig, kinds(model.mig, double=double)), placed, multisets)
+    _count(list_layouts(model.mig, kinds(model.mig, double=double)), placed, multisets)
 
 
 def test_and_on_an_a30() -> None:
-    _count(mig.list_layouts(A30.mig, kinds(A30.mig, double=True)), 5, 4)
+    _count(list_layouts(A30.mig, kinds(A30.mig, double=True)), 5, 4)
 
 
-def _count(layouts: Sequence[tuple[mig.Placed, ...]], placed: int, multisets: int) -> None:
+def _count(layouts: Sequence[tuple[Placed, ...]], placed: int, multisets: int) -> None:
     assert len(layouts) == len(set(layouts)) == placed
     assert len({tuple(sorted(profile.name for profile, _ in layout)) for layout in layouts}) == multisets
 
 
 @pytest.mark.parametrize("model", CUT, ids=lambda model: model.name)
 def test_every_layout_that_is_listed_is_legal_and_full(model: gpus.Model) -> None:
-    for layout in mig.list_layouts(model.mig, model.mig.profiles):
+    for layout in list_layouts(model.mig, model.mig.profiles):
         names = [profile.name for profile, _ in layout]
         assert mig.judge(names, model) is None
         free = mig.empty(model.mig)

@@ -17,9 +17,8 @@ SHARE = Needs(cpu=1000, memory=1024, shared=1)
 
 
 def machine(name: str, gpus: int = 4, replicas: int = 1, **more: object) -> Machine:
-    product = "A100" + ("-SHARED" if replicas > 1 else "")
-    has = {"cpu": 64_000, "memory": 262_144, "pods": 100, **more}
-    return Machine(name=name, product=product, gpus=gpus, replicas=replicas, **has)  # type: ignore[arg-type]
+    has = {"cpu": 64_000, "memory": 262_144, "pods": 100, "is_renamed": replicas > 1, **more}
+    return Machine(name=name, product="A100", gpus=gpus, replicas=replicas, **has)  # type: ignore[arg-type]
 
 
 def make_room(*machines: Machine, policy: str = "BestFit") -> tracking.LiveRoom:
@@ -120,6 +119,12 @@ def test_where_it_cannot_be_told_nothing_is_said(needs: Needs, nodes: tuple[str,
     room = make_room(machine("a"), machine("s", replicas=4), machine("m", left_out="is cut by MIG"))
     assert room.rank("p", needs, tracking.offer(nodes), NOW) == why
     assert len(room.promises) == 0
+
+
+def test_who_asks_for_no_gpu_is_packed_on_nodes_that_share_and_that_do_not() -> None:
+    room = make_room(machine("a"), machine("s", replicas=4), machine("t", replicas=2, is_renamed=False))
+    room.see("1", tenant("1", "s", SHARE))
+    assert rank(room, "p", Needs(cpu=1000))[0] == "s"  # the fullest; by itself a scheduler would spread them
 
 
 def test_a_shared_node_lacks_gpu_memory_only_where_that_is_certain() -> None:

@@ -1,9 +1,7 @@
 """A pretend node with NVIDIA's programs on it, and the machine that changes it: values in, writes out, nothing kept.
 
-What the MIG manager and the device plugin do is what docs/spec/packing.md rests on, and was not checked against the
-programs themselves: the manager heeds nvidia.com/mig.config and answers in nvidia.com/mig.config.state, the plugin
-heeds nvidia.com/device-plugin.config, ignores names it does not know, and the node then advertises what is cut.
-`answers` says how the manager answers, one word for each change.
+The programs are the pretend ones of fallow.sim.nvidia. `answers` says how the MIG manager answers, one word for each
+change.
 """
 
 from __future__ import annotations
@@ -30,9 +28,9 @@ from fallow.model.partition import (
 )
 from fallow.model.policies.sharing import NodeConfig, SharingMode
 from fallow.model.seen import Input, Known
+from fallow.sim import nvidia
 
 START = 1_794_900_000.0
-STOCK = {"all-disabled": {}, "all-1g.5gb": {"1g.5gb": 7}, "all-balanced": {"1g.5gb": 2, "2g.10gb": 1, "3g.20gb": 1}}
 
 
 def judge(layout: Any, model: gpus.Model) -> str:
@@ -63,10 +61,11 @@ class Stage:
     before it is killed."""
 
     def __init__(self, *configs: NodeConfig, answers: tuple[str, ...] = ("success",), **labels: str) -> None:
-        self.now, self.answers = START, list(answers)
+        self.now = START
+        self.programs = nvidia.NvidiaNode(8, "NVIDIA-A100-SXM4-40GB", answers=answers)
         self.configs: dict[str, NodeConfig] = {each.name: each for each in configs}
         self.labels: dict[str, str] = {
-            names.GPU_PRODUCT: "NVIDIA-A100-SXM4-40GB", names.GPU_COUNT: "8", names.MPS_CAPABLE: "true",
+            names.GPU_PRODUCT: "NVIDIA-A100-SXM4-40GB", names.GPU_COUNT: "8", names.MPS_CAPABLE: "false",
             names.MIG_STRATEGY: "mixed", **{key.replace("__", "/").replace("_", "."): text for key, text in
                                             labels.items()},
         }
@@ -85,7 +84,6 @@ class Stage:
         self.evicted: list[str] = []
         self.written: list[PartitionWrite] = []
         self.turns: tuple[NodeTurn, ...] = ()
-        self._heeded: dict[str, str | None] = {}
 
     # ---- what is seen ----
 
@@ -174,44 +172,22 @@ class Stage:
     # ---- NVIDIA's programs ----
 
     def heed(self) -> None:
-        asked = self.labels.get(names.MIG_CONFIG)
-        if asked != self._heeded.get("mig") and asked is not None:
-            self._heeded["mig"] = asked
-            answer = self.answers.pop(0) if self.answers else "success"
-            self._answer(asked, answer)
-        self._serve()
+        """Until they have nothing left to do."""
+        while (written := self.programs.heed(self.labels, self._readable(), self.mig_keys)) is not None:
+            self._show(written)
 
-    def _answer(self, asked: str, answer: str) -> None:
-        if answer == "silence":
-            return
-        if answer == "success" and asked not in STOCK and asked not in self.mig_keys:
-            answer = "failed"
-        self.labels[names.MIG_CONFIG_STATE] = answer
-        if answer == "success":
-            self._heeded["cut"] = asked
+    def _readable(self) -> dict[str, Any]:
+        return {} if self.plugin_is_deaf else self.plugin_keys
+
+    def _show(self, written: nvidia.NodeWrite) -> None:
+        for key, value in written.labels.items():
+            self.labels.pop(key, None)
+            if value is not None:
+                self.labels[key] = value
+        if written.offers is not None:
+            self.offers = {name: count for name, count in written.offers.items() if count}
 
     def settle(self, state: str) -> None:
         """The manager has done what it was at."""
-        self._answer(self.labels.get(names.MIG_CONFIG, "all-disabled"), state)
-        self._serve()
-
-    def _serve(self) -> None:
-        """What the plugin makes of it."""
-        key = self.labels.get(names.PLUGIN_CONFIG)
-        document = self.plugin_keys.get(key or "default")
-        if document is None or self.plugin_is_deaf:  # it ignores what it does not know
-            return
-        name = self._heeded.get("cut") or "all-disabled"
-        cut = STOCK.get(name)
-        if cut is None:
-            cut = self.mig_keys[name][0]["mig-devices"]
-        plain = {f"{names.MIG_PREFIX}{each}": 8 * count for each, count in cut.items()} or {names.GPU: 8}
-        shared = next(iter(document.get("sharing", {}).values()), None)
-        if shared is None:
-            self.offers = plain
-            return
-        replicas = {one["name"]: one["replicas"] for one in shared["resources"]}
-        self.offers = {f"{resource}.shared" if resource in replicas else resource: count * replicas.get(resource, 1)
-                       for resource, count in plain.items()}
-
-
+        self.programs.settle(state, self.mig_keys)
+        self.heed()

@@ -14,7 +14,15 @@ from fallow.model import units
 from fallow.model.policies import sharing_crd
 from fallow.model.policies.sharing import HurtGuard
 from fallow.model.seen import ABSENT, Known
-from fallow.model.share_hurts import Hurt, HurtReason, HurtSeen, PolicyReverts, SharedOwner, ShareRevert
+from fallow.model.share_hurts import (
+    Hurt,
+    HurtReason,
+    HurtSeen,
+    PolicyReverts,
+    RevertsKept,
+    SharedOwner,
+    ShareRevert,
+)
 from fallow.model.sharing import KeptWhole, ShareReason, TopOwner
 from fallow.model.units import DAY, HOUR
 
@@ -113,7 +121,7 @@ def test_reverts_are_counted_by_the_policys_own_status_and_not_by_what_tenants_e
     backing = {names.BACKOFF_UNTIL: units.rfc3339(NOW + HOUR), names.REVERTED_POLICY: "small"}
     made.workload("ml/d", annotations=backing, pod={"annotations": {}})
     reverts = (ShareRevert("uid-ml/a", NOW - HOUR), ShareRevert("gone", NOW - HOUR), ShareRevert("old", NOW - DAY))
-    counts = sharing.count_reverts(scenes.policy(), made.workloads, made.pods, reverts, NOW)
+    counts = sharing.count_reverts(scenes.policy(), made.workloads, made.pods, RevertsKept(reverts), NOW)
     assert counts == PolicyReverts(reverted=1, owners=4, recent=2)
     standing = sharing.stand_policy(scenes.policy(), ABSENT, counts)
     assert (standing.degraded[:2], standing.reverted) == (("True", "TooManyReverts"), 1)
@@ -125,7 +133,7 @@ def test_pods_that_only_wait_and_say_that_they_share_do_not_make_those_few_whom_
         made.workload(f"ml/{name}", pod={"annotations": SHARED})
     for number in range(100):
         made.workload(f"evil/{number}", pod={"annotations": SHARED, "node": "", "phase": "Pending"})
-    reverts = (ShareRevert("uid-ml/a", NOW - HOUR),)
+    reverts = RevertsKept((ShareRevert("uid-ml/a", NOW - HOUR),))
     counts = sharing.count_reverts(scenes.policy(), made.workloads, made.pods, reverts, NOW)
     assert (counts.owners, sharing.hurts_too_many(counts)) == (3, True)
 
@@ -142,9 +150,29 @@ def test_a_policy_that_hurt_too_many_only_audits_until_somebody_changes_it() -> 
 
 
 def test_what_a_status_keeps_of_reverts_is_a_day_and_one_of_each_owner() -> None:
-    reverts = [ShareRevert(f"u-{place}", NOW - place) for place in range(200)]
-    written = sharing_crd.write_reverts([*reverts, ShareRevert("u-0", NOW - HOUR), ShareRevert("o", NOW - DAY)], NOW)
-    read = sharing_crd.read_reverts({"recentReverts": written})
-    assert (len(read), len({each.owner for each in read})) == (sharing_crd.MOST_REVERTS, sharing_crd.MOST_REVERTS)
-    assert ShareRevert("u-0", NOW) in read
-    assert sharing_crd.read_reverts({"recentReverts": [{"owner": 3}, "x", {"owner": "u", "at": "soon"}]}) == ()
+    reverts = [ShareRevert(f"u-{place}", NOW - 60 * place) for place in range(200)]
+    again, old = ShareRevert("u-0", NOW - HOUR), ShareRevert("o", NOW - DAY)
+    kept = sharing.keep_reverts(RevertsKept(), NOW, *reverts, again, old)
+    read = sharing_crd.read_reverts(sharing_crd.write_reverts(kept))
+    assert (read, len(read)) == (kept, 200)
+    assert (len(read.recent), len({each.owner for each in read.recent})) == (sharing_crd.MOST_REVERTS,) * 2
+    assert ShareRevert("u-0", NOW) in read.recent
+    assert len(sharing.keep_reverts(read, NOW, ShareRevert("u-0", NOW))) == 200  # who is named is not counted again
+    assert len(sharing.keep_reverts(read, NOW + 26 * HOUR)) == 0
+    odd = {"recentReverts": [{"owner": 3}, "x", {"owner": "u", "at": "soon"}], "earlierReverts": [{"hour": 3}, "x"]}
+    assert sharing_crd.read_reverts(odd) == RevertsKept()
+
+
+def test_the_brake_counts_more_owners_than_a_status_names_and_its_status_stays_small() -> None:
+    """600 owners, one hurt every ten minutes: it trips at 121, whichever process counts."""
+    made, policy, status = builders.World(), scenes.policy(), dict[str, Any]()
+    for number in range(600):
+        made.workload(f"ml/{number}", pod={"annotations": SHARED})
+    for number in range(1, 122):
+        at = NOW + 600 * number
+        kept = sharing.keep_reverts(sharing_crd.read_reverts(status), at, ShareRevert(f"uid-ml/{number}", at))
+        status = sharing_crd.write_reverts(kept)
+        counts = sharing.count_reverts(policy, made.workloads, made.pods, sharing_crd.read_reverts(status), at)
+        assert (counts.recent, counts.owners) == (number, 600)
+        assert sharing.hurts_too_many(counts) is (number == 121)
+    assert (len(status["recentReverts"]), len(status["earlierReverts"]) <= 26) == (100, True)

@@ -219,6 +219,9 @@ def test_an_illegal_layout_touches_nothing(profiles: tuple[str, ...]) -> None:
     (lambda stage: stage.labels.pop(names.GPU_COUNT), "GpuUnknown"),
     (lambda stage: stage.labels.update({names.GPU_PRODUCT: "L4"}), "IllegalLayout"),
     (lambda stage: stage.change(mig=False, mps_clients=4) or stage.labels.pop(names.MPS_CAPABLE), "MpsUnsupported"),
+    (lambda stage: stage.labels.update({names.GPU_PRODUCT: "NVIDIA-A100-SXM4-40GB-MIG-1g.5gb"}), "GpuUnknown"),
+    (lambda stage: stage.change(mig=False, profiles=(), slicing_replicas=4) or setattr(
+        stage, "plugin_keys", {"any": {"version": "v1"}}), "OnlyKey"),
 ])
 def test_what_speaks_against_it_is_said_and_nothing_is_touched(prepare: Any, reason: str) -> None:
     stage = Stage(config(**SEVEN))

@@ -13,7 +13,8 @@ from fallow.account.reports import Basis
 from fallow.doors.answers import cost as telling
 from fallow.doors.answers import cost_books, cost_budgets, cost_hours
 from fallow.doors.answers.cost_books import AttributionAsk, CostBooks, SpendAsk
-from fallow.model import cost, units
+from fallow.doors.cli import cost_pages
+from fallow.model import cost, gpus, units
 from fallow.model.cost import DAY, HOUR, BudgetReading, CostFilter, SpendState
 from fallow.model.energy import EnergyTerms
 from fallow.model.policies import budget_crd
@@ -160,10 +161,14 @@ async def test_the_summary_is_one_page():
     assert page.trouble is None
 
 
+@pytest.mark.accepts("cost", 7)
 async def test_prices_say_which_are_used_and_what_has_none():
+    nameless = gpus.normalise("NVIDIA-Foo-9000")
     running = [
         *cost_scenes.held("GPU-9", TODAY, TODAY + HOUR, cost_scenes.key("blue", "lab"), is_open=True),
-        *cost_scenes.held("GPU-8", TODAY, TODAY + HOUR, cost_scenes.key("blue", "odd", gpu_model="Foo-9000"),
+        *cost_scenes.held("GPU-8", TODAY, TODAY + HOUR, cost_scenes.key("blue", "odd", gpu_model=nameless),
+                          rate=None, is_open=True),
+        *cost_scenes.held("GPU-7", TODAY, TODAY + HOUR, cost_scenes.key("blue", "new", gpu_model="H100-80GB"),
                           rate=None, is_open=True),
     ]
     old = cost_scenes.price("old", retrieved_at=0, instance_type="g5.xlarge")
@@ -171,7 +176,11 @@ async def test_prices_say_which_are_used_and_what_has_none():
         page = await cost_books.read_prices(CostBooks(ledger=ledger), NOW)
     assert [(one.price_id, one.is_used, one.is_stale) for one in page.items] == [
         ("p4d", True, False), ("old", False, True)]
-    assert [(one.gpu_model, one.gpus) for one in page.unpriced] == [("Foo-9000", 1.0)]
+    assert [(one.gpu_model, one.is_model_known, one.gpus) for one in page.unpriced] == [
+        ("FOO-9000", False, 1.0), ("H100-80GB", True, 1.0)]
+    said = cost_pages.draw_prices("", page)
+    assert "1.0 GPUs FOO-9000 (no model that we know) on 1 nodes" in said
+    assert "1.0 GPUs H100-80GB on 1 nodes" in said
 
 
 async def test_budgets_are_told_as_they_were_read_last():

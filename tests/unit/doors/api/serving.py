@@ -13,11 +13,13 @@ from fallow import loop, settings, telemetry, verbs
 from fallow.account import audit
 from fallow.clients.kubernetes import api as kube
 from fallow.clients.kubernetes import config
+from fallow.decide import packing
 from fallow.decide.idle import plan as brain
 from fallow.doors import listen
 from fallow.doors.api import app, auth, editions
-from fallow.model import decision
+from fallow.model import cluster, decision
 from fallow.observe.cluster import mirror
+from fallow.wiring import forecasts as forecasting
 
 
 class StandingLoop:
@@ -70,11 +72,23 @@ async def nothing(*asked: Any) -> dict[str, Any]:
     return {}
 
 
+def make_forecasts(world: Any, ledger: Any = None) -> forecasting.Forecasts:
+    """Over the pods of the world, of whom nobody keeps any."""
+
+    async def see() -> cluster.Capacity:
+        return cluster.Capacity((), tuple(world.pods), "", 0)
+
+    async def keep() -> packing.WhyKept:
+        return lambda pod: ""
+
+    return forecasting.Forecasts(ledger, forecasting.RoomEyes(see, keep))
+
+
 @contextlib.asynccontextmanager
 async def serving(
     world: Any, mandate: Any, *, guard: Any = None, files: Any = None, draw: Any = None, clusters: tuple[str, ...] = (),
     suspects: Any = None, may_in: Any = None, books: Any = None, only_costs: bool = False, leader: Any = None,
-    listener: Any = None, explainer: Any = None, **said: Any,
+    listener: Any = None, explainer: Any = None, forecasts: Any = None, **said: Any,
 ) -> AsyncIterator[Client]:
     standing, kept = StandingLoop(world.now), audit.Audit(None)
     await kept.open()
@@ -87,7 +101,7 @@ async def serving(
     )
     blind = mirror.Mirror(kube.Api(config.Access(server="http://127.0.0.1:1", context="")))  # nothing is listed by it
     told.reach = verbs.Reach(blind, None, "", "")  # type: ignore[arg-type]
-    told.books, told.explainer = books, explainer
+    told.books, told.explainer, told.forecasts = books, explainer, forecasts
     reads = app.Reads(editions=told, guard=guard or only_from_here, may_in=may_in, leader=leader)
     metrics, clock = telemetry.Telemetry(), lambda: world.now
     served = app.make_app(standing.health, metrics, clock, reads=reads, files=files or {})

@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 from tests.unit.clients import loopback
 from tests.unit.doors.api.scene import KEY
-from tests.unit.doors.api.serving import Client, serving
+from tests.unit.doors.api.serving import Client, make_forecasts, serving
 from tests.unit.doors.api.test_reads import MANDATE, make_world
 
 from fallow.clients import replicas
@@ -46,7 +46,8 @@ def nowhere() -> kube.Api:
 @contextlib.asynccontextmanager
 async def leading() -> AsyncIterator[Client]:
     """It knows whom another replica vouches for; else it answers its own machine only."""
-    async with serving(make_world(), MANDATE, guard=gate_on(nowhere(), leads_as="one").identify) as one:
+    world, guard = make_world(), gate_on(nowhere(), leads_as="one").identify
+    async with serving(world, MANDATE, guard=guard, forecasts=make_forecasts(world)) as one:
         yield one
 
 
@@ -86,7 +87,7 @@ def test_all_that_rests_on_the_audit_or_on_stories_that_only_a_leader_runs_is_th
     named = {path.rpartition("/")[2] for path in AUDITED}
     assert named == {
         "summary", "stats", "history", "decisions", "states", "pace", "savings", "digest", "regrets", "gaming",
-        "sharing",
+        "sharing", "preemption",
     }
 
 

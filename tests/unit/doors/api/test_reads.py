@@ -9,7 +9,7 @@ from aiohttp import web
 from tests import builders, cost_scenes
 from tests.builders import HOUR, MINUTE, NOW, World
 from tests.unit.clients import loopback
-from tests.unit.doors.api.serving import serving
+from tests.unit.doors.api.serving import make_forecasts, serving
 
 from fallow.clients import errors
 from fallow.clients.kubernetes import api as kube
@@ -513,7 +513,8 @@ def _breaks(value, schema, components, where):
 @pytest.mark.parametrize("endpoint", endpoints.ENDPOINTS, ids=lambda endpoint: endpoint.path)
 async def test_real_answers_are_as_the_document_says(world, endpoint):
     async with cost_scenes.opened(cost_scenes.example()) as ledger, serving(
-        world, MANDATE, books=CostBooks(ledger=ledger)
+        world, MANDATE, books=CostBooks(ledger=ledger),
+        forecasts=make_forecasts(world, ledger),
     ) as client:
         document = await client.get(openapi.PATH)
         for name in ("quiet", "kept"):

@@ -85,6 +85,18 @@ def test_a_longer_time_costs_more_and_another_namespace_is_another(store):
     assert total("--namespace", "nobody") == 0
 
 
+@pytest.mark.accepts("cost", 23)
+async def test_a_week_differs_from_a_day_of_the_same_namespace(tmp_path, monkeypatch):
+    monkeypatch.setattr(cost_source.time, "time", lambda: float(TODAY))
+    path, of = tmp_path / "ledger.sqlite", cost_scenes.key("x", "y")
+    async with cost_scenes.opened(cost_scenes.held("GPU-0", TODAY - 5 * DAY, TODAY, of, rate=UNIT), path):
+        pass
+    for last, said in (("7d", "120.00"), ("1d", "24.00"), ("90m", "1.50")):
+        asked = ("--namespace", "x", "--last", last, "--format", "json", "--cost-store", str(path))
+        done = await run_beside("cost", *asked)
+        assert json.loads(done.stdout, parse_float=Decimal)["total"] == Decimal(said)
+
+
 @pytest.mark.parametrize("form", ["table", "detailed"])
 def test_printed_rows_come_to_the_printed_total(store, form):
     done = run("cost", "--last", "1d", "--format", form, "--cost-store", store)

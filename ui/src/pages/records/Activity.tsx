@@ -32,6 +32,7 @@ const KIND: Record<DecidedType, [string, GlyphName]> = {
   wouldPause: ["Would pause", "rest"],
   regretted: ["Regretted", "bad"],
   released: ["Released", "rest"],
+  restarted: ["Restarted", "busy"],
 };
 type Filter = "all" | "pauses" | "notices" | "keeps" | "resumes" | "refused" | "failures" | "people";
 const TYPES: Record<Filter, DecidedType[] | null> = {

@@ -1,0 +1,179 @@
+"""What of a manifest of deploy/ is a value in the chart: for each file, what stands there and what comes instead.
+
+Out: SWITCHES, what can be on or off; SWAPS, by file. The namespace is replaced everywhere, and is not here.
+Invariant: what a row names is in its file exactly as often as it says, or `make docs` ends with a sentence.
+"""
+
+from typing import Final
+
+import msgspec
+
+import fallow
+from docs import roles
+from fallow.settings import PROTECTED_NAMESPACES
+from fallow.settings.sharing import MIG_MAP, PLUGIN_MAP
+
+# What can be switched -> when it is on; a template asks `include "fallow.on.NAME" .`.
+SWITCHES: Final = {
+    "controller": ".Values.controller.enabled",
+    "acts": '(and .Values.controller.enabled (eq .Values.runMode "scale-down"))',
+    "dashboard": "(and .Values.controller.enabled .Values.dashboard.enabled)",
+    "books": "(and .Values.controller.enabled (or .Values.cost.enabled .Values.cost.timescaledb.enabled))",
+    "server": "(or .Values.cost.timescaledb.enabled .Values.cost.store.dsn .Values.cost.store.dsnSecret)",
+    "webhook": "(or .Values.admissionWebhook.enabled .Values.cost.enforcement.enabled)",
+    "extender": ".Values.extender.enabled",
+    "second": '(and .Values.extender.enabled (eq .Values.extender.mode "scheduler"))',
+    "exporter": ".Values.exporter.enabled",
+    "scaling": "(and .Values.controller.enabled .Values.autoscaling.enabled)",
+    "spotWatch": ".Values.spotWatch.enabled",
+}
+ON, ACTS, DASHBOARD, BOOKS, SERVER, WEBHOOK, EXTENDER, SECOND, EXPORTER, SCALING, SPOT_WATCH = (
+    f'(include "fallow.on.{name}" .)' for name in SWITCHES
+)
+FILE_BOOKS, SERVER_BOOKS = f"(and {BOOKS} (not {SERVER}))", f"(and {BOOKS} {SERVER})"
+MOUNTS = f"(or {DASHBOARD} {BOOKS})"
+SHARES = f"(and {ACTS} .Values.sharing.enabled)"
+SCALES = f'(and {ACTS} {SCALING} (eq .Values.autoscaling.mode "act"))'
+EMPTIES = f'(and {ACTS} .Values.binPacking.enabled (eq .Values.binPacking.consolidation.mode "act"))'
+
+
+class Swap(msgspec.Struct, frozen=True):
+    old: str
+    new: str
+    times: int = 1
+
+
+def value(path: str) -> str:
+    return f"{{{{ .Values.{path} }}}}"
+
+
+def _part(path: str, index: int) -> str:
+    """Of NAMESPACE/NAME."""
+    return f'{{{{ index (splitList "/" .Values.{path}) {index} }}}}'
+
+
+def _lines(*lines: str, by: int = 0) -> str:
+    return "".join(f"{' ' * by}{line}\n" for line in lines)
+
+
+def _more(path: str) -> str:
+    return _lines(f"{{{{- with .Values.{path} }}}}", "{{- toYaml . | nindent 4 }}", "{{- end }}", by=4)
+
+
+_IMAGE: Final = Swap(
+    f"image: fallow:{fallow.__version__}\n",
+    'image: {{ include "fallow.image" . }}\n          imagePullPolicy: {{ .Values.image.pullPolicy }}\n',
+)
+_POLICY: Final = Swap("--policy=Auto", f"--policy={value('binPacking.strategy')}")
+_PLUGIN, _MIG = "sharing.devicePluginConfigMap", "sharing.mig.configMap"
+_RESOURCES: Final = """          resources:
+            requests:
+              cpu: 50m
+              memory: 128Mi
+            limits:
+              memory: 512Mi
+"""
+_STRATEGY: Final = """    type: RollingUpdate
+    rollingUpdate:
+      maxSurge: 25%
+      maxUnavailable: 25%
+"""
+_ARGUMENTS: Final = """          args:
+            - -d
+            - --log-format=json
+            - --run-mode=$(RUN_MODE)
+            - --dry-run-scope=$(DRY_RUN_SCOPE)
+            - --require-policy=$(REQUIRE_POLICY)
+            - --cost-enforcement=$(COST_ENFORCEMENT)
+          envFrom: # a later one wins
+            - configMapRef:
+                name: gpu-pruner
+            - configMapRef:
+                name: gpu-pruner-acting
+                optional: true
+            - configMapRef:
+                name: gpu-pruner-enforcement
+                optional: true
+"""
+
+SWAPS: Final[dict[str, tuple[Swap, ...]]] = {
+    "deploy/controller/20-gpu-pruner.yaml": (
+        _IMAGE,
+        Swap(_ARGUMENTS, _lines("args:", '  {{- include "fallow.args" . | nindent 12 }}', by=10)),
+        Swap(_RESOURCES, _lines("resources:", "  {{- toYaml .Values.controller.resources | nindent 12 }}", by=10)),
+        Swap("replicas: 2\n", 'replicas: {{ include "fallow.replicas" . }}\n'),
+        Swap(_STRATEGY, _lines(
+            f"{{{{- if {FILE_BOOKS} }}}}", "type: Recreate # the volume goes from one pod to the next", "{{- else }}",
+            by=4,
+        ) + _STRATEGY + "    {{- end }}\n"),
+        Swap("        runAsGroup: 65532\n", _lines(
+            "runAsGroup: 65532", f"{{{{- if {MOUNTS} }}}}", "fsGroup: 65532", "{{- end }}", by=8,
+        )),
+        Swap("                  fieldPath: metadata.uid\n", _lines(
+            "      fieldPath: metadata.uid", '{{- include "fallow.env" . | trim | nindent 12 }}', by=12,
+        )),
+        Swap("              drop: [ALL]\n", _lines(
+            "              drop: [ALL]", '{{- include "fallow.mounts" . }}', '{{- include "fallow.placing" . }}',
+        )),
+    ),
+    "deploy/controller/30-network.yaml": (
+        Swap("[monitoring, openshift-monitoring, openshift-user-workload-monitoring]",
+             "{{ toJson .Values.networkPolicy.scrapers }}"),
+        Swap("  egress:\n", _more("networkPolicy.ingress") + "  egress:\n" + _more("networkPolicy.egress") + _lines(
+            f"{{{{- if {SERVER_BOOKS} }}}}", "- ports: # PostgreSQL", f"    - port: {value('cost.timescaledb.port')}",
+            "      protocol: TCP", "{{- end }}", by=4,
+        )),
+    ),
+    "deploy/acting/15-bounds.yaml": (
+        Swap(PROTECTED_NAMESPACES,
+             f'{{{{ index .Values.flags "protected-namespaces" | default "{PROTECTED_NAMESPACES}" }}}}'),
+        Swap(f"'{PLUGIN_MAP[1]}'", f"'{_part(_PLUGIN, 1)}'", 2), Swap(f"'{MIG_MAP[1]}'", f"'{_part(_MIG, 1)}'", 2),
+        Swap(f"'{PLUGIN_MAP[0]}'", f"'{_part(_PLUGIN, 0)}'", 4),
+        Swap(f"ConfigMap {PLUGIN_MAP[0]}/{PLUGIN_MAP[1]}", f"ConfigMap {value(_PLUGIN)}"),
+        Swap(f"ConfigMap {MIG_MAP[0]}/{MIG_MAP[1]}", f"ConfigMap {value(_MIG)}"),
+    ),
+    "deploy/sharing/10-role.yaml": (
+        Swap(f"namespace: {PLUGIN_MAP[0]}", f"namespace: {_part(_PLUGIN, 0)}", 2),
+        Swap(PLUGIN_MAP[1], f'"{_part(_PLUGIN, 1)}"'), Swap(MIG_MAP[1], f'"{_part(_MIG, 1)}"'),
+    ),
+    "deploy/cost/10-store.yaml": (
+        Swap("  labels:\n", _lines(
+            "annotations:", "  helm.sh/resource-policy: keep # the books outlive an uninstall", "labels:", by=2,
+        )),
+        Swap("storage: 5Gi\n", f"storage: {value('cost.persistence.size')}\n" + _lines(
+            "{{- with .Values.cost.persistence.storageClass }}", "storageClassName: {{ . }}", "{{- end }}", by=2,
+        )),
+    ),
+    "deploy/enforcement/30-webhook.yaml": (
+        _IMAGE, Swap("replicas: 2", f"replicas: {value('admissionWebhook.replicas')}"),
+        Swap("            - --webhook-cert-dir=/etc/fallow/webhook\n", _lines(
+            "- --webhook-cert-dir=/etc/fallow/webhook",
+            '- --exempt-namespaces={{ join "|" .Values.admissionWebhook.exemptNamespaces }}',
+            f"- --sharing-backend={value('sharing.backend')}",
+            '{{- include "fallow.args.webhook" . | trim | nindent 12 }}', by=12,
+        )),
+    ),
+    "deploy/enforcement/40-configurations.yaml": (
+        Swap(f"[kube-system, kube-public, kube-node-lease, gpu-operator, {roles.HOME}]",
+             "{{ toJson (append .Values.admissionWebhook.exemptNamespaces .Release.Namespace) }}", 3),
+        Swap("timeoutSeconds: 3", f"timeoutSeconds: {value('admissionWebhook.timeoutSeconds')}", 3),
+        Swap("    failurePolicy: Ignore\n    sideEffects", "    failurePolicy: "
+             f"{value('cost.enforcement.failurePolicy')}\n    sideEffects"),
+        Swap("    failurePolicy: Ignore\n    reinvocationPolicy", "    failurePolicy: "
+             f"{value('admissionWebhook.failurePolicy')}\n    reinvocationPolicy", 2),
+        Swap("  labels:\n", _lines(
+            "{{- if .Values.admissionWebhook.certManager.enabled }}", "annotations:",
+            "  cert-manager.io/inject-ca-from: {{ .Release.Namespace }}/gpu-autoscaler-webhook", "{{- end }}",
+            "labels:", by=2,
+        ), 2),
+    ),
+    "deploy/extender/30-scheduler.yaml": (
+        _IMAGE, _POLICY, Swap("image: kube-scheduler:v1.36.3", f"image: {value('extender.schedulerImage')}"),
+    ),
+    "deploy/extender/service/30-extender.yaml": (_IMAGE, _POLICY, Swap(":9444\n", f"{value('extender.addr')}\n")),
+    "deploy/spot-watch/30-spot-watch.yaml": (_IMAGE,),
+    "examples/exporter/daemonset/20-daemonset.yaml": (Swap(
+        f"image: gpu-idle-exporter:{fallow.__version__}",
+        f"image: {value('exporter.image')}:{{{{ .Values.exporter.tag | default .Chart.AppVersion }}}}",
+    ),),
+}

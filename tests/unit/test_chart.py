@@ -1,0 +1,71 @@
+"""The chart's files against what they are made from: nothing of deploy/ is forgotten, nothing in the chart is left
+over, and every value means a flag that exists."""
+
+import json
+
+import jsonschema_rs
+import yaml
+from docs import chart, chart_values, write
+from tests import ROOT
+
+from fallow import settings
+
+CHART = ROOT / "charts" / "fallow"
+MADE = {path.removeprefix("charts/fallow/") for path in chart.FILES if path.startswith("charts/fallow/")}
+
+
+def test_every_manifest_is_in_the_chart_or_left_out_with_a_reason():
+    """One more is one row: TEMPLATES in docs/chart.py."""
+    there = {
+        str(path.relative_to(ROOT)) for path in (ROOT / "deploy").rglob("*.yaml")
+        if path.name != "kustomization.yaml" and "one-namespace" not in path.parts and "crd" not in path.name
+    }
+    names = ("20-books.yaml", "20-session-key.yaml")
+    patches = {f"deploy/{place}/{name}" for place in chart.COMPONENTS for name in names}
+    assert there - patches == {each for each in {*chart.TEMPLATES, *chart.LEFT_OUT} if each.startswith("deploy/")}
+
+
+def test_nothing_in_the_chart_is_left_over():
+    there = {str(path.relative_to(CHART)) for path in CHART.rglob("*") if path.is_file()}
+    assert there == MADE | set(chart.BY_HAND)
+
+
+def test_all_definitions_of_custom_resources_are_in_it():
+    made = [path for path in write.DOCUMENTS if path.startswith("deploy/base/") and "crd" in path]
+    assert {path.name for path in (CHART / "crds").iterdir()} == {path.rpartition("/")[2] for path in made}
+
+
+def test_the_other_name_is_the_same_chart():
+    """Whoever installs gpu-autoscaler gets every file of fallow, but for the name."""
+    other = ROOT / "charts" / "gpu-autoscaler"
+    for path in CHART.iterdir():
+        if path.name not in ("Chart.yaml", "README.head"):
+            assert (other / path.name).resolve() == path, f"charts/gpu-autoscaler/{path.name}"
+    assert yaml.safe_load((other / "Chart.yaml").read_text())["name"] == "gpu-autoscaler"
+
+
+def test_every_flag_is_a_value_or_is_held_by_the_chart():
+    mine = {row.flag for row in chart_values.ROWS if row.flag and row.program == "controller"}
+    free = {flag.name for flag in chart_values.FREE}
+    assert mine | chart_values.HELD | free == {flag.name for flag in settings.FLAGS}
+    assert not mine & chart_values.HELD
+
+
+def test_defaults_are_in_the_values_and_fit_their_own_schema():
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    jsonschema_rs.validate(json.loads((CHART / "values.schema.json").read_text()), values)
+    for row in chart_values.ROWS:
+        found = values
+        for part in row.path.split("."):
+            found = found[part]
+        assert found == row.default
+
+
+def test_what_is_shipped_is_safe():
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    assert (values["runMode"], values["requirePolicy"], values["bounds"]["enabled"]) == ("dry-run", "", True)
+    acting = {"sharing", "extender", "exporter", "admissionWebhook", "cost"}
+    assert [name for name in acting if values[name]["enabled"]] == []
+    text = "".join(path.read_text() for path in (CHART / "templates").rglob("*.yaml"))
+    assert "LoadBalancer" not in text
+    assert "privileged: true" not in text
