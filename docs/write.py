@@ -1,7 +1,7 @@
 """Writes what is made from the code: flags, metrics, reasons, alerts, the CRD, the roles and their bounds. A test fails
 when one is not up to date."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import yaml
@@ -10,6 +10,7 @@ from docs import bounds, chart, roles
 from fallow import settings, telemetry
 from fallow.model import reasons
 from fallow.model.policies import attribution_crd, budget_crd, idle_crd, nodeconfig_crd, sharing_crd
+from fallow.settings import spot_watch
 
 ROOT = Path(__file__).parent.parent
 RULES = ROOT / "deploy" / "monitoring" / "20-rules.yaml"
@@ -18,14 +19,18 @@ RULES = ROOT / "deploy" / "monitoring" / "20-rules.yaml"
 def flags() -> str:
     lines = ["# Flags", "", "Of `gpu-pruner`, `fallow prune` and `fallow run`. Made from the code by `make docs`.", ""]
     for group in dict.fromkeys(flag.group for flag in settings.FLAGS):
-        lines += [f"## {group}", "", "| flag | default | meaning |", "|---|---|---|"]
-        for flag in (flag for flag in settings.FLAGS if flag.group == group):
-            spelled = ", ".join(f"`{name}`" for name in (flag.short, flag.name) if name)
-            default = "off" if flag.switch else f"`{flag.default}`" if flag.default else ""
-            variable = f" Variable `{flag.variable}`." if flag.variable else ""
-            lines.append(_row(spelled, default, flag.help + variable))
-        lines.append("")
-    return "\n".join(lines)
+        lines += _flag_table(group, [flag for flag in settings.FLAGS if flag.group == group])
+    return "\n".join([*lines, *_flag_table("fallow spot-watch", spot_watch.FLAGS)])
+
+
+def _flag_table(title: str, rows: Iterable[settings.Flag]) -> list[str]:
+    lines = [f"## {title}", "", "| flag | default | meaning |", "|---|---|---|"]
+    for flag in rows:
+        spelled = ", ".join(f"`{name}`" for name in (flag.short, flag.name) if name)
+        default = "off" if flag.switch else f"`{flag.default}`" if flag.default else ""
+        variable = f" Variable `{flag.variable}`." if flag.variable else ""
+        lines.append(_row(spelled, default, flag.help + variable))
+    return [*lines, ""]
 
 
 def metrics() -> str:

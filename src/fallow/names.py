@@ -186,6 +186,9 @@ AKS_PRIORITY: Final = "kubernetes.azure.com/scalesetpriority"
 NODE_LIFECYCLE: Final = ("node.kubernetes.io/lifecycle", "node-lifecycle", "lifecycle", "spotinst.io/node-lifecycle")
 
 
+SPOT_WATCH_UP: Final = "gpu_autoscaler_spot_watch_up"  # by node, of `fallow spot-watch`
+
+
 class NodeMetric:
     """Series of the node exporter that others read; the whole table is its own (doors/exporter/expose.py)."""
 

@@ -52,6 +52,7 @@ VERBS: dict[str, tuple[str, str, str]] = {
     "apply": ("apply", "apply", "Store IdlePolicies, CostBudgets and CostAttributions; says what it corrected."),
     "webhook": ("webhook", "webhook", "Answer the API server when GPU pods are made, by what budgets say."),
     "extender": ("extender", "extender", "Answer kube-scheduler which nodes are best for a GPU pod."),
+    "spot-watch": ("spot_watch", "spot_watch", "On a spot node: note on it that its cloud takes it back."),
     "uninstall": ("uninstall", "uninstall", "Give back all that fallow holds, before it is removed."),
     "crds": ("crds", "crds", "Print the CustomResourceDefinitions."),
     "version": ("reports", "version", "The version, also of Python and of the custom resources."),
@@ -63,7 +64,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "For owners": ("ack", "unack", "acks", "pause", "resume", "paused", "history", "gitops-snippet"),
     "What it would do, and how long to wait": ("backtest", "tune", "scale", "trace"),
     "Keep it running": ("prune", "run", "freeze", "unfreeze", "apply", "crds", "exporter", "webhook", "extender",
-                        "uninstall"),
+                        "spot-watch", "uninstall"),
     "Money, and what could be smaller": ("cost", "report", "optimize", "pack", "digest"),
     "Besides": ("query", "completion", "version"),
 }
