@@ -25,6 +25,7 @@ MONDAY: Final[Instant] = parse_instant("2026-11-16T00:00:00Z")
 MODELS: Final = ("NVIDIA-A100-SXM4-80GB", "NVIDIA-A100-SXM4-40GB", "Tesla-V100-SXM2-16GB", "Tesla-T4")
 _MODES: Final[tuple[Mode, ...]] = ("whole",) * 7 + ("mig", "time-sliced", "mps")
 REAL: Final = frozenset({"inference", "notebook"})  # lives that a trace of duty cycles can stand for
+_MEMORY: Final = 24 * 1024.0  # MiB that a model and its context take
 _TEAMS: Final = ("vision", "speech", "search", "ads", "robotics", "bio", "maps", "chat")
 
 
@@ -96,7 +97,7 @@ def _make_part(role: Role, number: int, name: str, span: LifeSpan, rng: np.rando
         namespace=f"team-{team}", name=name, kind=kind, class_=role.class_, life=role.life,
         replicas=int(rng.choice(role.replicas)), gpus=gpus, group_size=role.group_size, mode=mode,
         owner=str(rng.choice(role.owners)), arrives_at=arrives, ends_at=ends,
-        person=calling.person(number), room=f"#team-{team}" if role.class_ != "notebook" else "",
+        person=calling.person(number), room=f"#team-{team}" if role.class_ != "notebook" else "", memory=_MEMORY,
     )
 
 

@@ -83,6 +83,7 @@ class PretendMachine(msgspec.Struct, kw_only=True):
     """`ends_at`: when it is gone. `warned_at`: when its cloud says so."""
 
     id: str
+    number: int
     group: PretendGroup
     zone: str
     node: str  # what its node is called
@@ -91,6 +92,7 @@ class PretendMachine(msgspec.Struct, kw_only=True):
     warned_at: Instant = _NEVER
     ends_at: Instant = _NEVER
     is_told: bool = False  # to go, by us
+    is_asked_for: bool = False  # by a growth; else the group replaces one that went
 
     @property
     def provider_id(self) -> str:
@@ -126,6 +128,7 @@ class PretendCloud:
         self._wants: list[WantOfMachines] = []
         self._notices: dict[str, MachineNotice] = {}
         self._now = clock()
+        self._due, self._is_settled = -_NEVER, False  # when anything changes by itself; whether all is as it is to be
         for group in self._groups.values():  # those that are there already
             for _ in range(group.target):
                 self._start(group, group.zones[self.started % len(group.zones)], boots=0.0)
@@ -137,10 +140,20 @@ class PretendCloud:
         now = self._go_on()
         return tuple(one for one in self._alive.values() if one.boots_at <= now < one.ends_at)
 
+    def coming(self) -> tuple[PretendMachine, ...]:
+        """Machines that may yet become nodes."""
+        now = self._go_on()
+        return tuple(one for one in self._alive.values() if one.boots_at > now and not one.is_told)
+
     def bill(self) -> float:
         """What every machine has cost so far, from its start to its end."""
         now = self._go_on()
         return self._paid + sum(one.cost(now) for one in self._alive.values())
+
+    def next_change(self) -> Instant:
+        """When a machine next becomes a node, is taken back or ends, if nobody asks for anything."""
+        self._go_on()
+        return self._due
 
     @property
     def prices(self) -> Mapping[tuple[str, CapacityType], float]:
@@ -151,6 +164,7 @@ class PretendCloud:
         """A spot machine's end is announced now."""
         now, one = self._go_on(), self._alive[machine]
         one.warned_at, one.ends_at = now, now + (one.group.lead if lead is None else lead)
+        self._is_settled = False
         self._go_on()
 
     # ---- the Protocol -----------------------------------------------------------------------------------------------
@@ -176,6 +190,8 @@ class PretendCloud:
         now, group = self._answer(), self._find(growth.group)
         target = growth.base + growth.count
         more = target - self._targets[group.id]
+        if growth.base > self._targets[group.id]:
+            raise errors.rejection(409, f"{group.id}: its target is below {growth.base} by now")
         if more <= 0:
             return
         if target > group.most:
@@ -186,8 +202,11 @@ class PretendCloud:
             if not self._stocked(group, now):
                 kind = group.shape.instance_type
                 raise errors.OutOfStock(f"{group.id}: no {kind} to be had", instance_type=kind, zone=group.zones[0])
-        self._targets[group.id] = target
+        self._targets[group.id], self._is_settled = target, False
+        before = self.started
         self._go_on()
+        for one in [one for one in self._alive.values() if one.number >= before]:
+            one.is_asked_for = True
 
     async def remove(self, group: str, ids: Sequence[str]) -> None:
         now = self._answer()
@@ -196,6 +215,7 @@ class PretendCloud:
             if one.group.id == group and not one.is_told:
                 one.is_told, one.ends_at = True, min(one.ends_at, now + _ENDING)
                 self._targets[group] = max(0, self._targets[group] - 1)
+                self._is_settled = False
 
     async def notices(self) -> tuple[MachineNotice, ...]:
         self._answer()
@@ -237,6 +257,8 @@ class PretendCloud:
     def _go_on(self) -> Instant:
         """To the present: who ended is gone, who is taken back is told, and what is lacking is started."""
         now = self._now = max(self._now, self._clock())
+        if now < self._due and self._is_settled:
+            return now
         for one in [one for one in self._alive.values() if one.ends_at <= now]:
             self._paid += one.cost(now)
             del self._alive[one.id]
@@ -248,19 +270,24 @@ class PretendCloud:
                     provider_id=one.provider_id, seen_at=now, ends_at=one.ends_at, receipt=one.id
                 )
         there = Counter(one.group.id for one in self._alive.values() if not one.is_told)
-        for group in self._groups.values():
-            self._fill(group, there[group.id], now)
+        lacking = [group.id for group in self._groups.values() if not self._fill(group, there[group.id], now)]
+        self._is_settled = not lacking
+        times = (at for one in self._alive.values() for at in (one.boots_at, one.warned_at, one.ends_at) if at > now)
+        self._due = min(times, default=_NEVER)
         return now
 
-    def _fill(self, group: PretendGroup, there: int, now: Instant) -> None:
+    def _fill(self, group: PretendGroup, there: int, now: Instant) -> bool:
+        """Whether there are as many as it wants."""
         for number in range(there, self._targets[group.id]):
             zones = self._stocked(group, now)
             if group.quota is not None and number >= group.quota:
-                return self._want(group, now, "its quota is spent", is_quota=True)
+                self._want(group, now, "its quota is spent", is_quota=True)
+                return False
             if not zones:
-                return self._want(group, now, "there are none", zone=group.zones[0])
+                self._want(group, now, "there are none", zone=group.zones[0])
+                return False
             self._start(group, zones[self.started % len(zones)])
-        return None
+        return True
 
     def _stocked(self, group: PretendGroup, now: Instant) -> list[str]:
         """Zones that have some."""
@@ -280,8 +307,9 @@ class PretendCloud:
         drawn, fate, life = float(rng.uniform(*group.boots)), float(rng.random()), float(rng.exponential())
         name = f"{group.id.rpartition('/')[2]}-{self.started:05}"
         one = PretendMachine(
-            id=name, group=group, zone=zone, node=f"host-{self.started:05}" if fate < group.renamed else name,
-            launched_at=now, boots_at=now + (drawn if boots is None else boots),
+            id=name, number=self.started, group=group, zone=zone, launched_at=now,
+            node=f"host-{self.started:05}" if fate < group.renamed else name,
+            boots_at=now + (drawn if boots is None else boots),
         )
         if boots is None and group.renamed <= fate < group.renamed + group.astray:
             one.boots_at = _NEVER

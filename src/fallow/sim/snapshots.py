@@ -137,9 +137,10 @@ class Viewer:
             return
         self._versions = versions
         self._version += 1
-        ready = tuple(node.ready for node in world.nodes.values())
+        ready = tuple(node.there and node.ready for node in world.nodes.values())
         if ready != self._ready:
-            self._ready, self._nodes = ready, {name: _see_node(node) for name, node in world.nodes.items()}
+            there = {name: node for name, node in world.nodes.items() if node.there}
+            self._ready, self._nodes = ready, {name: _see_node(node) for name, node in there.items()}
         pods: list[cluster.Pod] = []
         workloads: list[cluster.Workload] = []
         firsts = np.zeros(len(world.workloads), np.int64)

@@ -55,6 +55,8 @@ async def test_asking_twice_grows_once_and_never_shrinks() -> None:
     await cloud.grow(growth(3))
     await cloud.grow(growth(1))
     assert [group.target for group in await cloud.groups([GROUP.id])] == [3]
+    with pytest.raises(errors.Conflict):
+        await cloud.grow(growth(1, base=4))  # somebody lowered it
     assert cloud.started == 3
 
 

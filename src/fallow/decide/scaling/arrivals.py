@@ -19,6 +19,7 @@ from fallow.model.seen import Known
 from fallow.model.units import HOUR, MINUTE, Instant, Seconds
 
 _SKEW: Final[Seconds] = MINUTE  # by which two clocks may differ
+_SOON: Final[Seconds] = 10.0  # the same, where in the next cycle another may have been asked for
 _FORGOTTEN: Final[Seconds] = HOUR  # after its end a stock-out is no longer counted on
 
 
@@ -47,14 +48,16 @@ def settle(ground: PolicyGround, wants: Sequence[WantOfMachines], now: Instant) 
     stockouts = tuple(each for each in ground.past.stockouts if each.until > now - _FORGOTTEN)
     found = ComingNodes(open=[], arrived=[], late=[], missing={}, booting=frozenset(), failed=[], strays=[],
                      stockouts=stockouts)
-    by_age = sorted(ground.nodes, key=lambda node: (node.created_at, node.name)) if asked else ()
-    free = {node.name: node for node in by_age}
+    claims = _claim(asked, ground)
     booting: set[str] = set()
     for each in asked:
-        ready, waiting = _claim(each, free, ground)
+        ready, waiting = claims[each.token].ready, claims[each.token].waiting
         missing = max(0, each.count - len(ready))
         want = shortages.get(each.token)
-        if not missing:
+        if not missing and any(other.pool == each.pool for other in found.open):
+            found.open.append(each)  # else its nodes would be taken for those that an older one still waits for
+            found.missing[each.token] = 0
+        elif not missing:
             found.arrived.append(each)
             found.stockouts = remembered.clear_shortage(found.stockouts, pool=each.pool, tier=each.tier)
         elif want is not None or now - each.since > policy.provision_patience:
@@ -70,20 +73,42 @@ def settle(ground: PolicyGround, wants: Sequence[WantOfMachines], now: Instant) 
     return found
 
 
-def _claim(
-    each: InFlight, free: dict[str, ScaledNode], ground: PolicyGround
-) -> tuple[list[ScaledNode], list[ScaledNode]]:
-    """Of the nodes that nobody claimed yet: those that arrived for it, and those that are there and not of use yet."""
-    own = [node for node in free.values()
-           if ground.pools.get(node.name) == each.pool and node.created_at >= each.since - _SKEW][: each.count]
-    ready, waiting = list[ScaledNode](), list[ScaledNode]()
-    for node in own:
-        del free[node.name]
+class _Claims(msgspec.Struct):
+    """What came for one growth: nodes that are of use, and those that are there and not yet."""
+
+    ready: list[ScaledNode]
+    waiting: list[ScaledNode]
+
+    @property
+    def count(self) -> int:
+        return len(self.ready) + len(self.waiting)
+
+    def add(self, node: ScaledNode) -> None:
         if node.is_ready and fit.count_gpus(node.has):
-            ready.append(node)
+            self.ready.append(node)
         elif not node.is_going and node.drain is None:
-            waiting.append(node)
-    return ready, waiting
+            self.waiting.append(node)
+
+
+def _claim(asked: Sequence[InFlight], ground: PolicyGround) -> dict[str, _Claims]:
+    """By token. A node is of the latest growth of its pool before its machine was started; where that has enough, of
+    the latest before it that has not."""
+    found = {each.token: _Claims([], []) for each in asked}
+    launched = _find_launches(ground) if asked else {}
+    for node in sorted(ground.nodes, key=lambda node: (node.created_at, node.name)) if asked else ():
+        started = launched.get(node.provider_id, node.created_at - _SOON)
+        for each in reversed(asked):
+            is_its = ground.pools.get(node.name) == each.pool and started >= each.since - _SOON
+            if is_its and found[each.token].count < each.count:
+                found[each.token].add(node)
+                break
+    return found
+
+
+def _find_launches(ground: PolicyGround) -> dict[str, Instant]:
+    """When each machine was started, by what its node says of it."""
+    machines = ground.machines.value if isinstance(ground.machines, Known) else ()
+    return {one.provider_id: one.launched_at for one in machines if one.provider_id and one.launched_at is not None}
 
 
 def _note(

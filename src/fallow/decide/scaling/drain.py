@@ -74,7 +74,8 @@ def _find_end(there: LeavingNode, record: DrainRecord) -> str:
     if not node.is_cordoned:
         return "somebody uncordoned it"
     if record.reason is DrainKind.failed:
-        return "it is Ready after all" if node.is_ready else ""
+        was_of_use = any(not pod.stays for pod in there.pods)
+        return "it is Ready after all" if node.is_ready else "somebody is on it" if was_of_use else ""
     if node.kept:
         return f"somebody wants it to stay: {node.kept}"
     if there.wanted:

@@ -15,7 +15,7 @@ import click
 import msgspec
 
 from fallow import names
-from fallow.doors.cli import main, pasts, show
+from fallow.doors.cli import backtest_together, main, pasts, show
 from fallow.model import gpus, kinds, price_book, units
 from fallow.model.policies import idle, idle_crd
 from fallow.model.units import MINUTE, Seconds
@@ -153,11 +153,18 @@ def play(
 
 def _backtest(
     window: tuple[Seconds, ...], policies: tuple[str, ...], price: tuple[str, ...], interval: Seconds, output: str,
-    **asked: Any,
+    parts: str, **asked: Any,
 ) -> None:
     given, trials = read_prices(price), list(make_trials(window, policies))
+    others = backtest_together.read_parts(parts)
+    if others and len(trials) > 1:
+        raise click.UsageError("--with: one window or policy file at a time, so that the parts can be told apart")
     past = pasts.read(asked)
     notes = [*past.notes, *find_unused(given, past)]
+    if others:
+        book = {**price_book.LIST, **given}
+        backtest_together.tell(past, notes, trials[0], others, interval=interval, book=book, output=output)
+        return
     results = play(past, trials, interval, given)
     data = msgspec.to_builtins(results, enc_hook=str)
     if show.data({"past": past.summary, "notes": notes, "results": data}, output):
@@ -187,6 +194,8 @@ backtest = click.Command(
                      help="Idle window to try, such as 45m (repeatable)."),
         click.Option(["--policy", "policies"], metavar="FILE", multiple=True,
                      help="File of IdlePolicies to try (repeatable)."),
+        click.Option(["--with", "parts"], metavar="PART,PART", default="",
+                     help="Play sharing, scaling or both besides, with what each freed apart."),
         *playing_options(),
         show.output_option,
     ],

@@ -1,4 +1,4 @@
-"""`fallow scale backtest`: how well the coming demand of GPUs could have been foretold.
+"""`fallow scale backtest`: how well the coming demand of GPUs could have been foretold (`simulate`: scale_simulate.py).
 
 In: a trace of what was asked for. Out: the error of every model on each virtual cluster, and of the one that would have
 been believed; as a table, or for machines. Nothing is asked of any cluster.
@@ -13,7 +13,7 @@ from typing import Any
 import click
 import msgspec
 
-from fallow.doors.cli import cost_pages, main, pasts, scale_plan, show
+from fallow.doors.cli import cost_pages, main, pasts, scale_plan, scale_simulate, show
 from fallow.settings import readers
 from fallow.sim import foretelling, shelf
 from fallow.sim.traces import published
@@ -74,6 +74,16 @@ _backtest_options: list[Any] = [
             help="How to show it."),
 ]
 
+_simulate_options: list[Any] = [
+    click.Option(["--trace"], metavar="MIX|NAME|FILE", default="weekly", show_default=True,
+                 callback=scale_simulate.list_and_leave,
+                 help="Who asks for GPUs: weekly, sweeps, or a trace of Helios or openb; `--trace help` lists them."),
+    _option(["--days"], type=pasts.Number(0.5, 31), default=30.0, help="How long it is played."),
+    _option(["--seed"], type=click.IntRange(0), default=7, help="The same seed gives the same month."),
+    click.Option(["--faults"], is_flag=True, help="With everything that can go wrong, and what was promised checked."),
+    show.output_option,
+]
+
 scale = click.Group("scale", context_settings=main.CONTEXT, help="The right nodes, the cheapest way.", commands=[
     click.Command(
         "backtest", callback=_backtest, params=_backtest_options, context_settings=main.CONTEXT,
@@ -83,4 +93,12 @@ scale = click.Group("scale", context_settings=main.CONTEXT, help="The right node
         short_help="How well the coming demand could have been foretold.",
     ),
     scale_plan.plan,
+    click.Command(
+        "simulate", callback=scale_simulate.simulate, params=_simulate_options, context_settings=main.CONTEXT,
+        help="Play a month of jobs on a pretend cloud: what the nodes cost and how long jobs waited, by the brain of "
+        "the controller, by a rule that looks at requests only, and at least.\n\n\b\n"
+        "  fallow scale simulate --days 7\n  fallow scale simulate --trace helios --days 7 --seed 3\n"
+        "  fallow scale simulate --days 7 --faults",
+        short_help="A month of jobs on a pretend cloud: cost and waiting.",
+    ),
 ])

@@ -30,6 +30,7 @@ GENTD26: Final = "gentd26_gpu_a.csv.gz"
 HELIOS: Final = "helios_earth_a.csv.gz"
 GENTD26_COLUMNS: Final = ("pod", "timestamp", "duty_percent")
 _ABOUT_POD: Final = ("namespace", "class", "model")  # columns that may be there too
+_MEMORY: Final = "memory_used_bytes"
 _CLASSES: Final = ("training", "inference", "notebook", "batch")
 HELIOS_COLUMNS: Final = ("vc", "time", "total_gpu", "running_gpu", "pending_gpu")
 _MODEL: Final = "NVIDIA-A100-SXM4-80GB"  # where a trace does not say
@@ -140,20 +141,26 @@ def _percent(text: str) -> int:
 def read_gentd26(path: Path) -> Trace:
     """One GPU per pod; each pod stands for itself. Without a column that says so it is a service (GenTD26 is one)."""
     report = TraceReport()
-    samples, about = _read_samples(path, report)
+    samples, about, peaks = _read_samples(path, report)
     times = [at for each in samples.values() for at, _, _ in each]
     if not times:
         raise TraceError(f"the trace {path.name} holds no sample that can be used")
     middle = median(times)
     samples = {pod: [each for each in found if _is_near(each, middle, report)] for pod, found in samples.items()}
-    return _arrange({pod: found for pod, found in samples.items() if found}, about, report)
+    return _arrange({pod: found for pod, found in samples.items() if found}, about, peaks, report)
 
 
-def _read_samples(path: Path, report: TraceReport) -> tuple[dict[str, list[Sample]], dict[str, tuple[str, ...]]]:
-    """Samples by pod, NONE where the row says that it was not measured; and what else its first row says of it."""
+def _read_samples(
+    path: Path, report: TraceReport
+) -> tuple[dict[str, list[Sample]], dict[str, tuple[str, ...]], dict[str, float]]:
+    """Samples by pod, NONE where the row says that it was not measured; what else its first row says of it; and the
+    most memory that it had, in MiB, where that is told."""
     samples: dict[str, list[Sample]] = {}
     about: dict[str, tuple[str, ...]] = {}
-    for line, (pod, timestamp, duty, *more) in read_rows(path, GENTD26_COLUMNS, report, _ABOUT_POD):
+    peaks: dict[str, float] = {}
+    for line, (pod, timestamp, duty, *more, memory) in read_rows(
+        path, GENTD26_COLUMNS, report, (*_ABOUT_POD, _MEMORY)
+    ):
         at = read_as(int, timestamp, "timestamp is no whole number", line, report)
         if not pod:
             report.leave_out("no pod", line)
@@ -163,7 +170,9 @@ def _read_samples(path: Path, report: TraceReport) -> tuple[dict[str, list[Sampl
             if percent is not None:
                 samples.setdefault(pod, []).append((at, percent, line))
                 about.setdefault(pod, tuple(more))
-    return samples, about
+                if memory.isdecimal():
+                    peaks[pod] = max(peaks.get(pod, 0.0), int(memory) / 2**20)
+    return samples, about, peaks
 
 
 def _is_near(sample: Sample, middle: float, report: TraceReport) -> bool:
@@ -174,7 +183,8 @@ def _is_near(sample: Sample, middle: float, report: TraceReport) -> bool:
 
 
 def _arrange(
-    samples: Mapping[str, list[Sample]], about: Mapping[str, tuple[str, ...]], report: TraceReport
+    samples: Mapping[str, list[Sample]], about: Mapping[str, tuple[str, ...]], peaks: Mapping[str, float],
+    report: TraceReport,
 ) -> Trace:
     """Samples in columns, as far apart as most of them are."""
     step, times = _find_step(samples), [at for found in samples.values() for at, _, _ in found]
@@ -188,7 +198,8 @@ def _arrange(
         first, last = _fill(percents[row], found, start, step, report)
         namespace, class_, model = about[pod]
         class_ = class_ if class_ in _CLASSES else "inference"
-        parts.append(lone_pod(span, first, last, namespace or "gentd26", pod, class_=class_, model=model))
+        more = {"class_": class_, "model": model, "memory": peaks.get(pod)}
+        parts.append(lone_pod(span, first, last, namespace or "gentd26", pod, **more))
     return Trace(span, tuple(parts), percents, report)
 
 

@@ -66,6 +66,12 @@ class SimNode(msgspec.Struct):
     cordoned: bool = False
     first: int = 0  # its first slot
     pool: str = ""  # "" = none in particular
+    there: bool = True  # False: no machine has this name now
+
+    @property
+    def is_open(self) -> bool:
+        """Whether anybody new is put there."""
+        return self.there and self.ready and not self.cordoned
 
     @property
     def share(self) -> float:
@@ -101,6 +107,7 @@ class Part(msgspec.Struct, frozen=True):
     arrives_at: Instant | None = None  # None: it was there before
     ends_at: Instant | None = None  # None: it stays
     restarts_at: Instant | None = None  # its owner rolls it out anew
+    memory: float | None = None  # of each GPU, MiB at most; None: nobody knows
 
     @property
     def pods(self) -> int:
@@ -214,8 +221,13 @@ class World:
         by = start - self.span.start
         parts = [_move(workload.part, by) for workload in self.workloads]
         nodes = [msgspec.structs.replace(node, ready=True) for node in self._nodes]
-        span = msgspec.structs.replace(self.span, start=start)
-        return World(nodes, parts, self.wanted, span, seed=self.seed, start_seconds=self.start_seconds)
+        return self.remade(nodes, parts, msgspec.structs.replace(self.span, start=start))
+
+    def remade(self, nodes: Sequence[SimNode], parts: Sequence[Part], span: LifeSpan | None = None) -> "World":
+        """The same lives from their begin, on other nodes."""
+        return World(
+            nodes, parts, self.wanted, span or self.span, seed=self.seed, start_seconds=self.start_seconds
+        )
 
     # ---- where everything is ----------------------------------------------------------------------------------------
 
@@ -228,6 +240,8 @@ class World:
         for node, first in zip(nodes, self._free.firsts, strict=True):
             node.first = first
         self.slot_node = self._free.node_of
+        for node in nodes:
+            self._open(node)
         self.seat_at = np.full(len(self.slot_node), -1, np.int64)
         self.uuids = [uuid for node in nodes for uuid in _name_devices(node)]  # of each slot
 
@@ -300,6 +314,11 @@ class World:
         """What a clock in this world shows."""
         return self.now + self.amount(Fault.clock_jump)
 
+    @property
+    def paused(self) -> Bools:
+        """Of each seat: whether it would be held, were it not paused."""
+        return self._paused
+
     def columns_before(self, window: Seconds) -> Indices:
         """The columns sampled within the window that ends now, oldest first; at most one round of the ring."""
         count = min(self.taken, self.span.columns, round(window / self.span.step))
@@ -359,7 +378,27 @@ class World:
         self._serve_queue()
 
     def _open(self, node: SimNode) -> None:
-        self._free.set_open(self._nodes.index(node), node.ready and not node.cordoned)
+        self._free.set_open(self._nodes.index(node), node.is_open)
+
+    def bring(self, name: str) -> None:
+        """A machine becomes this node."""
+        node = self.nodes[name]
+        node.there, node.cordoned = True, False
+        self._open(node)
+        self.pods_version += 1
+        self._note("joined", name)
+        self._serve_queue()
+
+    def take(self, name: str) -> None:
+        """Its machine is gone; whoever was there begins anew."""
+        node = self.nodes[name]
+        node.there = False
+        self._open(node)
+        self.pods_version += 1
+        for workload in [one for one in self.workloads if any(pod.node == name for pod in one.pods)]:
+            self._leave(workload, SimState.absent)
+            self._wait(workload)
+        self._note("left", name)
 
     def cut_anew(self, name: str, mode: Mode) -> bool:
         """Its GPUs are given out otherwise from now on; whether nobody was on it."""

@@ -152,6 +152,32 @@ def test_a_node_on_its_way_is_counted_once_until_it_shows_its_gpus() -> None:
     assert set(fits(there).values()) == {"FitsNow"}
 
 
+@pytest.mark.accepts("scaling", 9)
+def test_a_machine_that_was_asked_for_before_is_not_taken_for_the_one_that_was_asked_for_later() -> None:
+    """Growths a cycle apart: the first came and is forgotten, and its node is younger than the second growth."""
+    rule = policy(status=status(in_flight=(coming(since=NOW - 150),)))
+    first_one = node("n1", created_at=NOW - 30, provider_id="pretend:///a/n1")
+    asked = {"machines": {rule.name: Known((_machine("n1", NOW - 180),))}}
+    made = first(look(sight(rule, first_one, *pods(9), **asked)))
+    assert made.in_flight == rule_in_flight(rule)
+    assert made.grows == ()
+
+
+def test_a_later_growth_is_kept_while_an_older_one_is_open_so_that_its_machine_is_not_the_olders() -> None:
+    rule = policy(status=status(in_flight=(coming(since=NOW - 400), coming(since=NOW - 300))))
+    second = node("n2", created_at=NOW - 120, provider_id="pretend:///a/n2")
+    machines = Known((_machine("n1", NOW - 399), _machine("n2", NOW - 299)))
+    made = first(look(sight(rule, second, machines={rule.name: machines})))
+    assert made.in_flight == rule_in_flight(rule)
+    assert made.arrived == ()
+
+
+def _machine(name: str, launched_at: float) -> CloudMachine:
+    return CloudMachine(
+        id=name, group="g", state=MachineState.running, provider_id=f"pretend:///a/{name}", launched_at=launched_at
+    )
+
+
 def rule_in_flight(rule: Any) -> tuple[InFlight, ...]:
     return scaling_status.read(rule.status).in_flight
 

@@ -137,6 +137,9 @@ def test_a_node_that_never_came_goes_unless_it_does_come() -> None:
     failed = tell(reason=DrainKind.failed)
     assert isinstance(drained(record=failed, is_ready=False, use=None), RemoveMachine)
     assert isinstance(drained(record=failed, is_ready=True), UndoDrain)
+    used = drained(pod("runs", 1, at="n1"), record=failed, is_ready=False, use=None)
+    assert isinstance(used, UndoDrain)  # it was of use, and is unready for another reason
+    assert isinstance(drained(daemon("exporter", "n1"), record=failed, is_ready=False, use=None), RemoveMachine)
 
 
 def test_a_record_that_cannot_be_read_is_undone() -> None:

@@ -72,3 +72,32 @@ def test_minutes_that_are_missing_are_not_nought(tmp_path: pathlib.Path) -> None
     path.write_text("\n".join([*lines[:600], *lines[606:], ""]))
     done = run("--trace", str(path), "-o", "json")
     assert json.loads(done.output)["clusters"][0]["chosen"] <= 0.15
+
+
+# ---- simulate --------------------------------------------------------------------------------------------------------
+
+
+def simulate(*words: str) -> Result:
+    return CliRunner().invoke(main.fallow, ["scale", "simulate", *words])
+
+
+def test_a_simulated_day_is_told_beside_the_rival_and_the_bound() -> None:
+    done = simulate("--days", "0.5")
+    lines = [line.split()[0] for line in done.output.splitlines()[:4]]
+    assert lines == ["WHO", "fallow", "requests", "bound"]
+    told = json.loads(simulate("--days", "0.5", "-o", "json").output)["results"]
+    assert all(each["ratio"] > 1 for each in told)
+
+
+@pytest.mark.parametrize(("words", "code", "because"), [
+    (["--trace", "nothing-like-it"], 3, "no trace"), (["--days", "0"], 2, "--days"),
+    (["--trace", "sample"], 2, "tells of no pods"),
+], ids=["no-such-trace", "no-time", "no-demand"])
+def test_what_cannot_be_simulated_says_why(words: list[str], code: int, because: str) -> None:
+    done = simulate(*words)
+    assert done.exit_code == code
+    assert because in done.output
+
+
+def test_mixes_and_traces_are_listed() -> None:
+    assert {"weekly", "sweeps", "sample-pods"} <= set(simulate("--trace", "help").output.split())

@@ -1,0 +1,361 @@
+"""Our own side of the month: the brain of scaling, every 30 seconds, with hands that reach into the scene.
+
+In: the scene, the policy, what is out of order (`Senses`). Out: grown and released nodes; what stands on nodes and in
+the policy's status, which outlives us; `memory`, which does not. The order is that of the story: look, plan, write what
+is meant into the status, ask the cloud, write on nodes, let nodes go step by step.
+A cycle is left out only while nothing happens in the scene, nobody waits and no time that the brain counts runs out.
+Invariant: `laws` is asked before every pod is sent away, every machine is removed and every growth.
+"""
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+import msgspec
+
+from fallow import names
+from fallow.clients import errors
+from fallow.decide import scaling
+from fallow.model import scaling_status, units
+from fallow.model.cluster import PodId
+from fallow.model.machines import Growth, WantOfMachines
+from fallow.model.policies.scaling import NodePool, ScalingPolicy
+from fallow.model.scaling import (
+    BeginDrain,
+    BeginSpot,
+    DeleteNow,
+    DemandPast,
+    DriversSeen,
+    EvictNow,
+    Grow,
+    InFlight,
+    LeavingNode,
+    LeavingStep,
+    PolicyPlan,
+    RemoveMachine,
+    ScaledNode,
+    ScalingMemory,
+    ScalingSight,
+    StockOut,
+    UndoDrain,
+)
+from fallow.model.seen import Known, Unseen
+from fallow.model.units import HOUR, Instant, Seconds
+from fallow.sim.month import claims
+from fallow.sim.month.scene import MonthNode, Scene
+
+PACE: Final[Seconds] = 30.0
+_HURRY: Final[Seconds] = 10.0  # while a node is leaving
+_HISTORY: Final = 28 * 24
+_US: Final = "fallow"
+
+
+class Senses(msgspec.Struct):
+    """What is wrong with what we see. `off`: how far our clock is off; `refusing`: budgets that let no pod go."""
+
+    measured: str = ""  # why no use is known; "": it is
+    reads_zero: bool = False
+    off: Seconds = 0.0
+    refusing: bool = False
+
+
+class Killed(Exception):
+    """The process ends here, whatever it was about to do."""
+
+
+class Laws(msgspec.Struct):
+    """What must hold, asked at the moment it could break."""
+
+    broken: list[str] = msgspec.field(default_factory=list)
+
+    def check_evict(self, scene: Scene, node: MonthNode, name: str) -> None:
+        job = node.pods[name].job
+        if node.spot is None and scene.find_room(job, frozenset({node.name})) is None:
+            self.broken.append(f"{node.name}: {name} was sent away and has room nowhere else")
+        if not job.may_move and node.spot is None:
+            self.broken.append(f"{node.name}: {name} must not be moved")
+
+    def check_remove(self, node: MonthNode) -> None:
+        if node.pods:
+            self.broken.append(f"{node.name} was removed with {len(node.pods)} pods on it")
+
+    def count_homeless(self, scene: Scene, patience: Seconds) -> int:
+        """Who fits onto no machine that was asked for before and is on its way; less those asked for just now."""
+        asked = [one for one in scene.cloud.coming() if one.is_asked_for and scene.now - one.launched_at < patience]
+        coming = [one for one in asked if one.launched_at < scene.now]
+        leaving = [pod for node in scene.nodes.values() if node.ends_at is not None for pod in node.pods.values()]
+        asking = [pod.job for pod in (*scene.waiting.values(), *leaving)]
+        room = [one.group.shape.gpus or 0 for one in coming]
+        homeless = claims.put(asking, [claims.claim_of(one.group) for one in coming], room)
+        return len(homeless) - (len(asked) - len(coming))
+
+    def check_growth(self, grow: Grow, started: int, homeless: int) -> None:
+        """Nothing is grown twice for the same pods."""
+        if grow.pods and started > homeless:
+            self.broken.append(f"{started} of {grow.pool.name} for {homeless} who fit onto none that comes")
+
+
+class Ours:
+    """`status`: of the policy, as it stands in the cluster."""
+
+    def __init__(self, scene: Scene, policy: ScalingPolicy) -> None:
+        self.scene, self.policy, self.cloud = scene, policy, scene.cloud
+        self.status: dict[str, Any] = {}
+        self.senses, self.laws = Senses(), Laws()
+        self.grown = self.released = self.killed = 0
+        self.reasons: dict[str, int] = {}
+        self.before_effect: Callable[[], None] = lambda: None  # raises Killed
+        self._hours: list[float] = []
+        self._hour_sum, self._summed_at = 0.0, scene.now
+        self._version, self._due = -1, -math.inf
+        self._forget()
+
+    def _forget(self) -> None:
+        self.memory, self._kept = ScalingMemory(), scaling.KeptSight()
+        self._refused: dict[str, set[str]] = {}
+        self._refused_at: dict[str, Instant] = {}
+        self._due = -math.inf
+
+    @property
+    def now(self) -> Instant:
+        return self.scene.now + self.senses.off
+
+    # ---- when -------------------------------------------------------------------------------------------------------
+
+    def next_look(self) -> Instant:
+        scene = self.scene
+        if any(node.spot is not None for node in scene.nodes.values()):
+            return scene.now + _HURRY
+        soon = _round_up(scene.now + 1.0)
+        if scene.version != self._version or scene.waiting or self._due <= soon:
+            return soon
+        return max(soon, min(_round_up(scene.next_change()), self._due))
+
+    def _find_due(self, plan: PolicyPlan) -> Instant:
+        """The next time that the brain waits for."""
+        if plan.in_flight or plan.brakes or any(node.drain for node in self.scene.nodes.values()):
+            return -math.inf
+        times = [since + self.policy.unneeded for since in self.memory.unneeded.values()]
+        return _round_up(min(times)) if times else math.inf
+
+    async def tick(self) -> None:
+        self._count_demand()
+        try:
+            await self._cycle()
+        except Killed:
+            self.killed += 1
+            self._forget()
+
+    async def _cycle(self) -> None:
+        await self._heed_notices()
+        self._version = self.scene.version
+        sight = await self._look()
+        plan = scaling.plan(sight, self.memory, self.now, kept=self._kept)
+        self.memory = plan.memory
+        (mine,) = plan.policies
+        self._remember(mine.in_flight, mine.stockouts)
+        await self._grow_all(mine)
+        await self._remove_strays(mine)
+        for release in mine.releases:
+            node = self.scene.nodes.get(release.node)
+            if node is not None:
+                self.before_effect()
+                await self._step(node, scaling.begin_drain(release, self._see_node(node), self.now))
+        await self._let_go(mine)
+        self.scene.place()
+        self._due = self._find_due(mine)
+
+    # ---- look -------------------------------------------------------------------------------------------------------
+
+    async def _look(self) -> ScalingSight:
+        policy = msgspec.structs.replace(self.policy, status=self.status)
+        groups, machines, wants = await self._ask_cloud()
+        return ScalingSight(
+            taken_at=self.now, policies=Known((policy,)),
+            pods=Known(tuple(self.scene.see(pod) for pod in self.scene.pods.values())),
+            nodes=Known(tuple(map(self._see_node, self.scene.nodes.values()))), drivers=Known(DriversSeen()),
+            groups={policy.name: groups}, machines={policy.name: machines}, wants=wants, prices=self.cloud.prices,
+            past={policy.name: self._past()}, measured=self.senses.measured,
+        )
+
+    async def _ask_cloud(self) -> tuple[Any, Any, tuple[WantOfMachines, ...]]:
+        ids = [pool.group for pool in self.policy.pools]
+        try:
+            groups = await self.cloud.groups(ids)
+            machines = [one for each in ids for one in await self.cloud.machines(each)]
+            wants = [one for each in ids for one in await self.cloud.wants(each)]
+        except errors.ClientError as problem:
+            self.memory = scaling.note_failure(self.memory, self.policy.name, self.now)
+            return Unseen(str(problem)), Unseen(str(problem)), ()
+        self.memory = scaling.clear_failures(self.memory, self.policy.name)
+        return Known(groups), Known(tuple(machines)), tuple(wants)
+
+    def _see_node(self, node: MonthNode) -> ScaledNode:
+        group, senses = node.machine.group, self.senses
+        use = None if senses.measured else 0.0 if senses.reads_zero else self.scene.find_use(node)
+        key = node.version, use, node.is_ready, node.cordoned_by, node.drain, node.spot, node.ends_at, node.rests_until
+        if node.seen is None or node.seen[0] != key:
+            node.seen = key, ScaledNode(
+                name=node.name, uid=f"uid-{node.machine.id}", version=str(node.version),
+                provider_id=node.machine.provider_id, labels={names.NODE_POOL: group.id, **group.shape.labels},
+                taints=self.scene.list_taints(node), has=group.shape.has or {}, gpus=node.gpus, is_ready=node.is_ready,
+                is_cordoned=bool(node.cordoned_by), created_at=node.created_at, tier=group.tier,
+                instance_type=group.shape.instance_type, zone=node.machine.zone, pool=group.id, price=group.price,
+                use=use, drain=node.drain, spot=node.spot, warned_at=node.warned_at, ends_at=node.ends_at,
+                rests_until=node.rests_until, prewarmed_until=node.prewarmed_until,
+            )
+        return node.seen[1]
+
+    async def _heed_notices(self) -> None:
+        try:
+            told = await self.cloud.notices()
+            by_id = {node.machine.provider_id: node for node in self.scene.nodes.values()}
+            for notice in told:
+                if node := by_id.get(notice.provider_id):
+                    node.warned_at, node.ends_at = notice.seen_at, notice.ends_at
+            await self.cloud.forget(told)
+        except errors.ClientError:
+            return
+
+    def _count_demand(self) -> None:
+        """Hourly means of GPUs in use and waited for."""
+        now = self.scene.now
+        wanted = float(sum(pod.job.gpus for pod in self.scene.pods.values()))
+        while now - self.scene.begins >= HOUR * (len(self._hours) + 1):
+            ends = self.scene.begins + HOUR * (len(self._hours) + 1)
+            self._hours.append((self._hour_sum + wanted * (ends - self._summed_at)) / HOUR)
+            self._hour_sum, self._summed_at = 0.0, ends
+        self._hour_sum += wanted * (now - self._summed_at)
+        self._summed_at = now
+
+    def _past(self) -> DemandPast:
+        ends = self.scene.begins + HOUR * len(self._hours)
+        return DemandPast(ends_at=ends, hours=tuple(self._hours[-_HISTORY:]))
+
+    # ---- more -------------------------------------------------------------------------------------------------------
+
+    def _remember(self, in_flight: Iterable[InFlight], stockouts: Iterable[StockOut]) -> None:
+        """What must not be forgotten stands in the status."""
+        self.before_effect()
+        self.status["inFlight"] = scaling_status.write_in_flight(tuple(in_flight))
+        self.status["stockouts"] = scaling_status.write_stockouts(tuple(stockouts))
+
+    async def _grow_all(self, plan: PolicyPlan) -> None:
+        if not plan.grows:
+            return
+        flying, shut = list(plan.in_flight), plan.stockouts
+        targets = await self._find_targets()
+        for number, grow in enumerate(plan.grows):
+            for pool in (grow.pool, *grow.others):
+                base = targets.get(pool.group)
+                if base is None:
+                    continue
+                made = InFlight(
+                    pool=pool.name, tier=pool.tier, count=grow.count, base=base,
+                    token=f"{int(self.now)}-{number}-{pool.name}", since=self.now,
+                )
+                self._remember([*flying, made], shut)
+                try:
+                    await self._ask(grow, pool, made)
+                except (errors.OutOfStock, errors.QuotaSpent) as problem:
+                    shut = scaling.note_shortage(
+                        shut, pool=pool.name, tier=pool.tier, now=self.now,
+                        instance_type=getattr(problem, "instance_type", ""), zone=getattr(problem, "zone", ""),
+                    )
+                    self._remember(flying, shut)
+                    continue
+                except errors.ClientError:
+                    self.memory = scaling.note_failure(self.memory, self.policy.name, self.now)
+                    self._remember(flying, shut)
+                    break
+                flying.append(made)
+                targets[pool.group] = base + grow.count
+                shut = scaling.clear_shortage(shut, pool=pool.name, tier=pool.tier)
+                self._remember(flying, shut)
+                break
+
+    async def _find_targets(self) -> dict[str, int | None]:
+        """As they now are; none where the cloud does not say, and then nothing is grown."""
+        try:
+            groups = await self.cloud.groups([pool.group for pool in self.policy.pools])
+        except errors.ClientError:
+            return {}
+        return {group.id: group.target for group in groups}
+
+    async def _ask(self, grow: Grow, pool: NodePool, made: InFlight) -> None:
+        self.before_effect()
+        homeless = self.laws.count_homeless(self.scene, self.policy.provision_patience)
+        before = self.cloud.started
+        await self.cloud.grow(Growth(group=pool.group, count=made.count, base=made.base, token=made.token))
+        self.laws.check_growth(grow, self.cloud.started - before, homeless)
+        self.grown += made.count
+        self.reasons[grow.reason] = self.reasons.get(grow.reason, 0) + made.count
+        self.before_effect()
+        self.status["lastScaleUpTime"] = units.rfc3339(self.now)
+
+    async def _remove_strays(self, plan: PolicyPlan) -> None:
+        for stray in plan.strays:
+            self.before_effect()
+            await self._remove(stray.group, stray.id)
+
+    async def _remove(self, group: str, machine: str) -> None:
+        try:
+            await self.cloud.remove(group, [machine])
+        except errors.ClientError:
+            self.memory = scaling.note_failure(self.memory, self.policy.name, self.now)
+
+    # ---- less -------------------------------------------------------------------------------------------------------
+
+    async def _let_go(self, plan: PolicyPlan) -> None:
+        for node in list(self.scene.nodes.values()):
+            if node.drain is None and node.spot is None and node.ends_at is None:
+                continue
+            there = LeavingNode(
+                node=self._see_node(node), pods=tuple(map(self.scene.see, node.pods.values())), policy=self.policy,
+                wanted=plan.wanted.get(node.name, ""), refused=frozenset(self._refused.get(node.name, ())),
+                refused_at=self._refused_at.get(node.name),
+            )
+            for step in scaling.advance(there, self.now):
+                self.before_effect()
+                await self._step(node, step)
+
+    async def _step(self, node: MonthNode, step: LeavingStep) -> None:
+        node.version += 1
+        match step:
+            case BeginDrain(record=drain):
+                node.drain, node.cordoned_by = drain, _US
+            case BeginSpot(record=spot):
+                node.spot, node.drain, node.cordoned_by = spot, None, _US
+            case EvictNow(pod=pod):
+                self._evict(node, pod)
+            case DeleteNow(pod=pod):
+                self._send_away(node, pod)
+            case RemoveMachine(record=drain):
+                node.drain = drain
+                self.laws.check_remove(node)
+                self.before_effect()
+                await self._remove(node.machine.group.id, node.machine.id)
+                self.released += 1
+                self.status["lastScaleDownTime"] = units.rfc3339(self.now)
+            case UndoDrain(rests=rests):
+                node.drain = node.spot = node.warned_at = node.ends_at = None
+                node.cordoned_by, node.rests_until = "", self.now + rests
+
+    def _evict(self, node: MonthNode, pod: PodId) -> None:
+        if self.senses.refusing:
+            self._refused.setdefault(node.name, set()).add(pod.uid)
+            self._refused_at[node.name] = self.now
+            return
+        if pod.name in node.pods:
+            self.laws.check_evict(self.scene, node, pod.name)
+        self._send_away(node, pod)
+
+    def _send_away(self, node: MonthNode, pod: PodId) -> None:
+        found = node.pods.get(pod.name)
+        if found is not None and found.id == pod:
+            self.scene.send_away(found)
+            self.scene.place()
+
+
+def _round_up(at: Instant) -> Instant:
+    return math.ceil(at / PACE) * PACE if math.isfinite(at) else at

@@ -1,0 +1,134 @@
+"""Plays a month: the same jobs and the same cloud, once for each who scales; what it cost, how long people waited.
+
+In: jobs, days, a seed, who scales. Out: a MonthResult for each, with a bound that no one can be below.
+The bound is clairvoyant: every second of work that was carried out, by the fraction of the cheapest machine that its
+pod may be on; no boot, no empty GPU, no want of stock. Work that was done twice counts once.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
+
+import msgspec
+import numpy as np
+
+from fallow.model.cost import CapacityType
+from fallow.model.units import DAY, HOUR, Instant, parse_instant
+from fallow.sim.cloud import Drought
+from fallow.sim.month import faults, pools
+from fallow.sim.month.jobs import GpuJob
+from fallow.sim.month.ours import PACE, Ours
+from fallow.sim.month.rival import Rival
+from fallow.sim.month.scene import MonthPod, Scene
+
+MONDAY: Instant = parse_instant("2026-11-02T00:00:00Z")
+
+
+class Scaler(Protocol):
+    """Who adds and removes nodes, and when it next has to look."""
+
+    grown: int
+    released: int
+
+    def next_look(self) -> Instant: ...
+
+    async def tick(self) -> None: ...
+
+
+class MonthResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Times in seconds. `moved`: pods that were sent away or lost their node."""
+
+    name: str
+    cost: float
+    bound: float
+    ratio: float
+    jobs: int
+    gpu_hours: float  # of work
+    wait_mean: float
+    wait_p95: float
+    wait_longest: float
+    added: int
+    released: int
+    taken_back: int
+    moved: int
+    ticks: int
+
+
+async def play(
+    name: str, jobs: Sequence[GpuJob], days: float, make: Callable[[Scene], Scaler], *, seed: int
+) -> MonthResult:
+    """With a zone that has no spot machines now and then, and spot machines that are taken back."""
+    scene = Scene(jobs, list(pools.list_groups()), MONDAY, seed=seed, droughts=list(_plan_droughts(days, seed)))
+    scaler, end, ticks = make(scene), MONDAY + days * DAY, 0
+    while scene.now < end:
+        scene.advance(min(end, scaler.next_look()))
+        await scaler.tick()
+        ticks += 1
+    return add_up(name, scene, scaler, ticks)
+
+
+def _plan_droughts(days: float, seed: int) -> Iterator[Drought]:
+    """One zone or the other, for a few hours a week."""
+    rng = np.random.default_rng([seed, 24])
+    for day in range(0, int(days), 3):
+        begins = MONDAY + (day + float(rng.uniform(0, 2.5))) * DAY
+        yield Drought(begins, begins + 3 * HOUR, str(rng.choice(pools.ZONES)), CapacityType.spot)
+
+
+def make_ours(scene: Scene) -> Ours:
+    return Ours(scene, pools.read_policy())
+
+
+async def compare(jobs: Sequence[GpuJob], days: float, *, seed: int) -> list[MonthResult]:
+    """Ours, and the rival, on the same demand."""
+    ours = await play("fallow", jobs, days, make_ours, seed=seed)
+    return [ours, await play("requests only", jobs, days, Rival, seed=seed)]
+
+
+class TroubledMonth(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """`broken`: promises that were, with where. `faults`: how often each came."""
+
+    result: MonthResult
+    faults: dict[str, int]
+    killed: int
+    broken: list[str]
+
+
+async def play_troubled(jobs: Sequence[GpuJob], days: float, *, seed: int) -> TroubledMonth:
+    """Ours, with everything that can go wrong; it then has three hours to put all in order."""
+    droughts = list(faults.plan_droughts(MONDAY, days, seed))
+    scene = Scene(jobs, list(pools.list_groups(**faults.ODD)), MONDAY, seed=seed, droughts=droughts)
+    ours, planned, ticks = make_ours(scene), faults.plan_faults(MONDAY, days, seed), 0
+    trouble = faults.Trouble(ours, planned, seed)
+    while scene.now < MONDAY + days * DAY:
+        scene.advance(min(ours.next_look(), scene.now + PACE if trouble.is_near() else trouble.next_at()))
+        trouble.strike()
+        await ours.tick()
+        ticks += 1
+    came = Counter(fault.name for fault in planned)
+    return TroubledMonth(
+        result=add_up("fallow", scene, ours, ticks), faults=dict(came), killed=ours.killed,
+        broken=[*ours.laws.broken, *faults.find_cordoned(ours)],
+    )
+
+
+def add_up(name: str, scene: Scene, scaler: Scaler, ticks: int) -> MonthResult:
+    everybody = [*scene.over, *scene.pods.values()]
+    bound = find_bound(everybody, scene.now)
+    waits = np.array([pod.waited + (0.0 if pod.node or pod.is_done else scene.now - pod.since) for pod in everybody])
+    cost = scene.cloud.bill()
+    return MonthResult(
+        name=name, cost=cost, bound=bound, ratio=cost / bound if bound else 0.0, jobs=len(everybody),
+        gpu_hours=sum(pod.job.gpus * pod.carried_out(scene.now) for pod in everybody) / HOUR,
+        wait_mean=float(waits.mean()), wait_p95=float(np.percentile(waits, 95)), wait_longest=float(waits.max()),
+        added=scene.joined, released=scaler.released, taken_back=scene.left - scaler.released,
+        moved=sum(pod.turn for pod in everybody), ticks=ticks,
+    )
+
+
+def find_bound(pods: Sequence[MonthPod], now: Instant) -> float:
+    """What the work alone costs, by the fraction of a GPU's hour at the lowest price that each pod may pay."""
+    low, high = pools.PER_GPU[CapacityType.spot], pools.PER_GPU[CapacityType.on_demand]
+    return sum(
+        pod.job.gpus * pod.carried_out(now) / HOUR * (low if pod.job.spot else high) for pod in pods
+    )

@@ -1,0 +1,38 @@
+"""A short month on the pretend cloud: near the bound, no slower than the rival, and faithful while everything fails."""
+
+import asyncio
+import os
+
+import pytest
+
+from fallow.sim.month import faults, jobs, play
+from tests.functional import scaling_month
+
+FOLDER = os.environ.get("FALLOW_TRACES")
+
+
+@pytest.mark.parametrize("mix", [jobs.WEEKLY, "default"], ids=["weekly", "openb"])
+def test_a_stretch_costs_little_more_than_it_must_and_nobody_waits_longer_than_by_requests(mix: str) -> None:
+    if mix not in jobs.MADE_UP and not FOLDER:
+        pytest.skip("FALLOW_TRACES names no folder of traces")
+    days = 2.0 if mix in jobs.MADE_UP else 1.0
+    ours, rival = asyncio.run(play.compare(scaling_month.make_jobs(mix, days, 11, FOLDER), days, seed=11))
+    assert scaling_month.find_misses(ours, rival) == []
+    assert ours.added > ours.released > 50
+
+
+@pytest.mark.accepts("scaling", 9)
+def test_whatever_fails_no_pod_is_lost_nothing_is_grown_twice_and_no_node_stays_cordoned() -> None:
+    days, seed = 2.5, 3
+    month = asyncio.run(play.play_troubled(jobs.draw(jobs.WEEKLY, days, seed), days, seed=seed))
+    assert month.broken == []
+    assert month.result.released > 50
+    assert set(month.faults) <= set(faults.LENGTHS)
+    assert sum(month.faults.values()) >= 8
+
+
+def test_the_laws_would_have_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cloud that forgets what was asked for makes us grow twice, and that is found."""
+    monkeypatch.setattr("fallow.sim.month.ours.scaling_status.write_in_flight", lambda some: [])
+    month = asyncio.run(play.play_troubled(jobs.draw(jobs.WEEKLY, 0.6, 3), 0.6, seed=3))
+    assert any("who fit onto none that comes" in broken for broken in month.broken)
