@@ -19,7 +19,7 @@ from fallow.model.seen import Known
 from fallow.model.units import HOUR, MINUTE, Instant, Seconds
 
 _SKEW: Final[Seconds] = MINUTE  # by which two clocks may differ
-_SOON: Final[Seconds] = 10.0  # the same, where in the next cycle another may have been asked for
+_SOON: Final[Seconds] = 2.0  # the same, where seconds later another may have been asked for
 _FORGOTTEN: Final[Seconds] = HOUR  # after its end a stock-out is no longer counted on
 
 

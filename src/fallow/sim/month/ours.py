@@ -153,9 +153,9 @@ class Ours:
         plan = scaling.plan(sight, self.memory, self.now, kept=self._kept)
         self.memory = plan.memory
         (mine,) = plan.policies
+        await self._remove_strays(mine)  # while the status still tells of them
         self._remember(mine.in_flight, mine.stockouts)
         await self._grow_all(mine)
-        await self._remove_strays(mine)
         for release in mine.releases:
             node = self.scene.nodes.get(release.node)
             if node is not None:
