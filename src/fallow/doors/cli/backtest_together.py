@@ -38,11 +38,11 @@ def tell(
     book: price_book.ModelPrices, output: str,
 ) -> None:
     done = together.play(past.make_world, trial, others, interval=interval, book=book)
-    told = [*notes, *_tell_unknown(done, others)]
-    data = {"past": past.summary, "notes": told, "tried": trial.name, "together": msgspec.to_builtins(done)}
+    said = [*notes, *_tell_unknown(done, others)]
+    data = {"past": past.summary, "notes": said, "tried": trial.name, "together": msgspec.to_builtins(done)}
     if show.data(data, output):
         return
-    show.prose(f"{past.summary}; looked at every {units.humane(interval)}", *told)
+    show.prose(f"{past.summary}; looked at every {units.humane(interval)}", *said)
     click.echo()
     gone, money = sum(each.gone_gpu_hours for each in done.parts), sum(each.money for each in done.parts)
     rows = [_row(_WORDS[each.part], each.freed_gpu_hours, each.gone_gpu_hours, each.money) for each in done.parts]

@@ -78,12 +78,13 @@ def _read_jobs(trace: str, days: float, seed: int) -> tuple[list[jobs.GpuJob], l
         path = shelf.find(trace, folder)
         header = published.read_header(path)
         if set(published.HELIOS_COLUMNS) <= set(header):
-            demands, told = published.read_helios(path)
-            notes = [f"How many GPUs were asked for is from {trace} ({told}); the jobs that ask for them are made up."]
+            demands, report = published.read_helios(path)
+            made_up = "the jobs that ask for them are made up"
+            notes = [f"How many GPUs were asked for is from {trace} ({report}); {made_up}."]
             return jobs.of_helios(demands, days, seed), notes
-        pods, told = openb.read_pods(shelf.find_pods(trace, folder).pods)
+        pods, report = openb.read_pods(shelf.find_pods(trace, folder).pods)
     made_up = "when they come is made up, and a part of a GPU counts as a whole one"
-    notes = [f"What pods ask for and how long is from {trace} ({told}); {made_up}."]
+    notes = [f"What pods ask for and how long is from {trace} ({report}); {made_up}."]
     return jobs.of_openb(pods.values(), days, seed), notes
 
 

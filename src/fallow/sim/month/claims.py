@@ -15,7 +15,7 @@ from fallow.sim.month.jobs import GpuJob
 from fallow.sim.month.scene import LARGE
 
 
-class Claim(msgspec.Struct):
+class MachineClaim(msgspec.Struct):
     """A machine to be bought, and how much of it is spoken for."""
 
     tier: CapacityType
@@ -40,11 +40,11 @@ class Claim(msgspec.Struct):
         return pools.PER_GPU[self.tier] * self.size
 
 
-def claim_of(group: PretendGroup) -> Claim:
-    return Claim(group.tier, 0, (group.shape.gpus or 0) >= LARGE)
+def claim_of(group: PretendGroup) -> MachineClaim:
+    return MachineClaim(group.tier, 0, (group.shape.gpus or 0) >= LARGE)
 
 
-def put(asked: Iterable[GpuJob], claims: Sequence[Claim], room: Sequence[int]) -> list[GpuJob]:
+def put(asked: Iterable[GpuJob], claims: Sequence[MachineClaim], room: Sequence[int]) -> list[GpuJob]:
     """Who fits nowhere among these, largest first."""
     free, left = Counter(dict(enumerate(room))), list[GpuJob]()
     for job in sorted(asked, key=lambda job: -job.gpus):
@@ -59,13 +59,13 @@ def put(asked: Iterable[GpuJob], claims: Sequence[Claim], room: Sequence[int]) -
     return left
 
 
-def bundle(asked: Iterable[GpuJob]) -> list[Claim]:
+def bundle(asked: Iterable[GpuJob]) -> list[MachineClaim]:
     """As few machines as hold them."""
-    claims = list[Claim]()
+    claims = list[MachineClaim]()
     for job in sorted(asked, key=lambda job: -job.gpus):
         tier = CapacityType.spot if job.spot else CapacityType.on_demand
         found = next((claim for claim in claims if claim.is_large == job.is_large and claim.fits(job)), None)
         if found is None:
-            claims.append(found := Claim(tier, 0, job.is_large))
+            claims.append(found := MachineClaim(tier, 0, job.is_large))
         found.gpus += job.gpus
     return claims

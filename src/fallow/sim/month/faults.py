@@ -60,7 +60,7 @@ def plan_droughts(begins: Instant, days: float, seed: int) -> Iterator[Drought]:
         yield Drought(at, min(at + float(rng.uniform(HOUR, 4 * HOUR)), begins + days * DAY - CALM), zone, tier)
 
 
-class Trouble:
+class MonthTrouble:
     """Brings the faults about, tick by tick."""
 
     def __init__(self, ours: Ours, faults: list[MonthFault], seed: int) -> None:

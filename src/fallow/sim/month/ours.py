@@ -208,12 +208,12 @@ class Ours:
 
     async def _heed_notices(self) -> None:
         try:
-            told = await self.cloud.notices()
+            notices = await self.cloud.notices()
             by_id = {node.machine.provider_id: node for node in self.scene.nodes.values()}
-            for notice in told:
+            for notice in notices:
                 if node := by_id.get(notice.provider_id):
                     node.warned_at, node.ends_at = notice.seen_at, notice.ends_at
-            await self.cloud.forget(told)
+            await self.cloud.forget(notices)
         except errors.ClientError:
             return
 

@@ -99,7 +99,7 @@ async def play_troubled(jobs: Sequence[GpuJob], days: float, *, seed: int) -> Tr
     droughts = list(faults.plan_droughts(MONDAY, days, seed))
     scene = Scene(jobs, list(pools.list_groups(**faults.ODD)), MONDAY, seed=seed, droughts=droughts)
     ours, planned, ticks = make_ours(scene), faults.plan_faults(MONDAY, days, seed), 0
-    trouble = faults.Trouble(ours, planned, seed)
+    trouble = faults.MonthTrouble(ours, planned, seed)
     while scene.now < MONDAY + days * DAY:
         scene.advance(min(ours.next_look(), scene.now + PACE if trouble.is_near() else trouble.next_at()))
         trouble.strike()

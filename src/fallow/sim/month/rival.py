@@ -16,7 +16,7 @@ from fallow.model.machines import Growth
 from fallow.model.units import Instant, Seconds
 from fallow.sim.cloud import CloudFault
 from fallow.sim.month import pools
-from fallow.sim.month.claims import Claim, bundle, claim_of, put
+from fallow.sim.month.claims import MachineClaim, bundle, claim_of, put
 from fallow.sim.month.jobs import GpuJob
 from fallow.sim.month.scene import MonthNode, Scene
 
@@ -70,7 +70,7 @@ class Rival:
     def _waiting(self) -> list[GpuJob]:
         return [pod.job for pod in self.scene.waiting.values()]
 
-    async def _buy(self, claim: Claim) -> bool:
+    async def _buy(self, claim: MachineClaim) -> bool:
         name = pools.name_pool(claim.tier, claim.size)
         (group,) = await self._cloud.groups([name])
         try:
@@ -139,9 +139,9 @@ class Rival:
         """A notice: the node is closed and emptied at once; who was there is grown for as whoever waits."""
         if self._cloud.faults & {CloudFault.down, CloudFault.throttled}:
             return
-        told = await self._cloud.notices()
+        notices = await self._cloud.notices()
         by_id = {node.machine.provider_id: node for node in self.scene.nodes.values()}
-        for notice in told:
+        for notice in notices:
             if node := by_id.get(notice.provider_id):
                 await self._empty(node)
-        await self._cloud.forget(told)
+        await self._cloud.forget(notices)
