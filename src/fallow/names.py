@@ -302,6 +302,7 @@ SHARING_POLICY_KIND: Final = "GPUSharingPolicy"
 SHARING_POLICY_PLURAL: Final = "gpusharingpolicies"
 NODE_CONFIG_KIND: Final = "GPUNodeConfig"
 NODE_CONFIG_PLURAL: Final = "gpunodeconfigs"
+DEPLOYMENT_KIND: Final = "Deployment"
 SCALING_POLICY_KIND: Final = "AutoscalingPolicy"
 SCALING_POLICY_PLURAL: Final = "autoscalingpolicies"
 # Nodes that come and go. On a node: what we do with it, as model/scaling.py reads it, and the taints that go with it.

@@ -968,12 +968,12 @@ export type Pool = {
   perGpuHour: number | null;
   nodes: FieldNode[];
 };
-/** Advice only: fallow preempts nobody. `runs`: that are known; `because`: why none are. `all_waiting`: of whom `waiting` are the first. */
+/** Advice only: fallow preempts nobody. `runs`: that are known; `because`: why none are. `all_waiting`: of whom `waiting` are the first; None: nobody counted. */
 export type PreemptionPage = {
   asOf: string;
   runs: number;
   because: string | null;
-  allWaiting: number;
+  allWaiting: number | null;
   waiting: WaitsForRoom[];
 };
 /** A row of the price book that the ledger names. `is_used`: by what runs now. `age_days` None: nobody knows. */

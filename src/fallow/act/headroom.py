@@ -25,7 +25,6 @@ PREFIX: Final = "fallow-headroom-"
 _VALID_SECONDS: Final = "600"
 _PRIORITY: Final = -10
 _GROUP: Final = "autoscaling.x-k8s.io"
-_DEPLOYMENTS: Final = kube.Resource("apps", "v1", "deployments", "Deployment", True)
 _TEMPLATES: Final = kube.Resource("", "v1", "podtemplates", "PodTemplate", True)
 _CLASSES: Final = kube.Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", False)
 _REQUESTS: Final = kube.Resource(_GROUP, "v1", "provisioningrequests", "ProvisioningRequest", True)
@@ -58,7 +57,7 @@ class HeadroomHands:
         """What stands there since before we were started."""
         if self._is_listed:
             return
-        for how, resource in (("", _DEPLOYMENTS), *([(version, _buffers(version))] if version else [])):
+        for how, resource in (("", kube.DEPLOYMENTS), *([(version, _buffers(version))] if version else [])):
             pages = self._api.list_pages(
                 resource, item=_Sized, namespace=self._namespace, label_selector=names.HEADROOM
             )
@@ -72,14 +71,14 @@ class HeadroomHands:
             await self._ensure_class()
             chosen = {"matchLabels": {names.HEADROOM: of.pool.name}}
             spec = {"replicas": of.nodes, "selector": chosen, "template": template}
-            await self._apply(_DEPLOYMENTS, name, of.pool, {"spec": spec})
+            await self._apply(kube.DEPLOYMENTS, name, of.pool, {"spec": spec})
             return
         await self._apply(_TEMPLATES, name, of.pool, {"template": template})
         buffer = {"podTemplateRef": {"name": name}, "replicas": of.nodes, "provisioningStrategy": STRATEGY}
         await self._apply(_buffers(version), name, of.pool, {"spec": buffer})
 
     async def _shrink(self, name: str, version: str) -> None:
-        resource = _buffers(version) if version else _DEPLOYMENTS
+        resource = _buffers(version) if version else kube.DEPLOYMENTS
         try:
             await self._api.merge_patch(
                 resource, self._namespace, name, {"spec": {"replicas": 0}}, field_manager=names.FIELD_MANAGER

@@ -231,6 +231,11 @@ KUEUE_WORKLOAD = _stops_at(
 HPA_READS = ("/spec/scaleTargetRef", "/spec/minReplicas")
 BUDGET_READS = ("/spec/selector", "/spec/minAvailable", "/spec/maxUnavailable")
 
+# Where it stands how each kind replaces its pods; all of them roll where it does not say.
+HOW_REPLACED: Mapping[str, str] = {
+    "Deployment": "/spec/strategy/type", "StatefulSet": "/spec/updateStrategy/type",
+    "DaemonSet": "/spec/updateStrategy/type",
+}
 CRON_JOB = next(row for row in KINDS if row.is_schedule)  # paused along with its Job where asked for
 WITH_CLAIMS = frozenset(row.key for row in KINDS if row.deletes_claims)
 LASTING = frozenset(row.kind for row in KINDS if row.is_lasting)

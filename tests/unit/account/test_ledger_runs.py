@@ -110,6 +110,7 @@ async def test_a_file_of_the_version_before_is_brought_up_to_ours(tmp_path: Path
         pass
     with sqlite3.connect(place) as on:
         on.execute("ALTER TABLE cost_pods DROP COLUMN is_shared")
+        on.execute("DROP TABLE scaling_demand")
         on.execute("UPDATE ledger_meta SET schema_version = 1")
         on.execute("PRAGMA user_version=1")
     made = ledger.on_file(place)

@@ -11,17 +11,12 @@ from typing import Any, Final
 
 from fallow import names
 from fallow.decide.sharing import hurts
-from fallow.model import cluster, pointers
+from fallow.model import cluster, kinds, pointers
 from fallow.model.policies.sharing import SharingPolicy
 from fallow.model.share_hurts import RestartRefusal, RevertsKept, ShareRestart
 from fallow.model.units import Instant
 
 _ROLLING: Final = "RollingUpdate"
-# Where it stands how each kind replaces its pods; all of them roll where it does not say.
-_HOW: Final = {
-    "Deployment": "/spec/strategy/type", "StatefulSet": "/spec/updateStrategy/type",
-    "DaemonSet": "/spec/updateStrategy/type",
-}
 
 
 def find(
@@ -45,14 +40,14 @@ def _is_due(marks: Mapping[str, str], now: Instant) -> bool:
 def refuse(restart: ShareRestart, body: Mapping[str, Any]) -> tuple[RestartRefusal, str] | None:
     """`body`: the object as it is now. None: nothing speaks against it."""
     kind, marks = restart.workload.ref.kind, body["metadata"].get("annotations") or {}
-    if (restart.workload.ref.group, kind in _HOW) != ("apps", True):
+    if (restart.workload.ref.group, kind in kinds.HOW_REPLACED) != ("apps", True):
         return RestartRefusal.OtherKind, f"a {kind} has no rolling restart: its pods stay until they end"
     is_same = marks.get(names.BACKOFF_UNTIL) == restart.until and not body["metadata"].get("deletionTimestamp")
     if not is_same or marks.get(names.SHARING_RESTARTED) == restart.until:
         return RestartRefusal.NotAsItWas, "it changed meanwhile: it is looked at again"
     if pointers.read(body, "/spec/paused") is True or pointers.read(body, "/spec/replicas") == 0:
         return RestartRefusal.Paused, "its rollouts are paused, or it has no replicas: nothing would follow"
-    how = pointers.read(body, _HOW[kind]) or _ROLLING
+    how = pointers.read(body, kinds.HOW_REPLACED[kind]) or _ROLLING
     if how != _ROLLING:
         return RestartRefusal.NotRolling, f"it replaces its pods by {how}, and not one after the other"
     return None

@@ -72,12 +72,12 @@ class WaitsForRoom(answers.Shape, frozen=True, kw_only=True):
 
 class PreemptionPage(answers.Shape, frozen=True, kw_only=True):
     """Advice only: fallow preempts nobody. `runs`: that are known; `because`: why none are. `all_waiting`: of whom
-    `waiting` are the first."""
+    `waiting` are the first; None: nobody counted."""
 
     as_of: str
     runs: int
     because: str | None
-    all_waiting: int
+    all_waiting: int | None
     waiting: tuple[WaitsForRoom, ...]
 
 

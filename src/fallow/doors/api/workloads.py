@@ -170,7 +170,10 @@ async def _foretell(ask: ReadAsk, workload: cluster.Workload) -> forecasts.Forec
 
 async def show_preemption(ask: ReadAsk) -> forecasts.PreemptionPage:
     if ask.editions.forecasts is None:
-        raise Denied(503, "NoForecasts", "only a daemon that may lead foretells how long pods run")
+        because = "only a daemon that may lead foretells how long pods run"
+        return forecasts.PreemptionPage(
+            as_of=units.rfc3339(ask.now), runs=0, because=because, all_waiting=None, waiting=()
+        )
     try:
         found = await ask.editions.forecasts.advise(ask.edition.seen, ask.now, ask.given["limit"])
     except errors.ClientError as problem:

@@ -87,7 +87,7 @@ def test_all_that_rests_on_the_audit_or_on_stories_that_only_a_leader_runs_is_th
     named = {path.rpartition("/")[2] for path in AUDITED}
     assert named == {
         "summary", "stats", "history", "decisions", "states", "pace", "savings", "digest", "regrets", "gaming",
-        "sharing", "preemption",
+        "sharing", "scaling", "preemption",
     }
 
 

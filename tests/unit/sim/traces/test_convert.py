@@ -5,6 +5,7 @@ import datetime
 import gzip
 from pathlib import Path
 
+import msgspec
 import pytest
 from click.testing import CliRunner, Result
 from tests.unit.sim import folder
@@ -35,7 +36,8 @@ def test_gentd26_as_published_is_the_trace_that_we_read(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     assert done.output == f"written: {to}, from {len(rows)} rows\n"
     made, known = published.read_gentd26(to), published.read_gentd26(ours)
-    assert (made.span, made.parts, dict(made.report.left_out)) == (known.span, known.parts, dict(known.report.left_out))
+    bare = tuple(msgspec.structs.replace(part, memory=None) for part in known.parts)  # what is published has none
+    assert (made.span, made.parts, dict(made.report.left_out)) == (known.span, bare, dict(known.report.left_out))
     assert (made.percents == known.percents).all()
 
 
