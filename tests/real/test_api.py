@@ -132,6 +132,12 @@ async def person_on(daemon: product.Daemon, name: str = "ada") -> AsyncIterator[
         yield provider.Browser(http, daemon.url)
 
 
+def at_rest(page: dict[str, Any]) -> dict[str, Any]:
+    """Without the instants of the asking: the two replicas may be asked in two seconds."""
+    until = {"givenBackToday": {**page["givenBackToday"], "until": 0}} if "givenBackToday" in page else {}
+    return {**page, **until, "now": 0}
+
+
 @pytest.mark.accepts("idle", 27)
 async def test_nobody_notices_which_replica_answers_nor_that_the_leader_goes(
     stage: product.Stage, tmp_path: pathlib.Path
@@ -153,7 +159,7 @@ async def test_nobody_notices_which_replica_answers_nor_that_the_leader_goes(
         for path in ("overview", "workloads", "gpus", "decisions", "savings", "states", "policies", "acks"):
             (status, page), (_, theirs) = await here.read(f"/api/v1/{path}"), await there.read(f"/api/v1/{path}")
             assert (status, page.keys()) == (200, theirs.keys()), path
-            assert {**page, "now": 0} == {**theirs, "now": 0} or page["revision"] != theirs["revision"], path
+            assert at_rest(page) == at_rest(theirs) or page["revision"] != theirs["revision"], path
         stranger = await heir.get("/api/v1/decisions")
         assert stranger[0] == 401
 
