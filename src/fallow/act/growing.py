@@ -98,7 +98,7 @@ class Grower:
         groups, said = {pool.name: pool.group for pool in plan.policy.pools}, list[str]()
         for each in plan.in_flight:
             group = groups.get(each.pool, "")
-            if each.token in asked or group not in targets or targets[group] >= each.base + each.count:
+            if each.token in asked or each.machine or group not in targets or targets[group] >= each.base + each.count:
                 continue
             try:
                 await cloud.grow(Growth(group=group, count=each.count, base=each.base, token=each.token))

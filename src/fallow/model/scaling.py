@@ -202,7 +202,8 @@ class ScalingSight(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InFlight(msgspec.Struct, frozen=True, kw_only=True):
-    """Machines that were asked for and are no nodes yet. In status first; `base`: the cloud's target then."""
+    """Machines that were asked for and are no nodes yet. In status first; `base`: the cloud's target then. `machine`:
+    the one that is meant, where nobody asked for it (a group replaced one that went) or it `is_late` and must go."""
 
     pool: str
     tier: CapacityType
@@ -213,6 +214,8 @@ class InFlight(msgspec.Struct, frozen=True, kw_only=True):
     instance_type: str = ""
     zone: str = ""
     is_prewarm: bool = False
+    machine: str = ""
+    is_late: bool = False
 
 
 class StockOut(msgspec.Struct, frozen=True, kw_only=True):

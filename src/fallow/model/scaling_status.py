@@ -46,7 +46,7 @@ def write_in_flight(some: Sequence[InFlight]) -> list[dict[str, Any]]:
         {
             "pool": each.pool, "tier": str(each.tier), "count": each.count, "base": each.base, "token": each.token,
             "since": units.rfc3339(each.since), "instanceType": each.instance_type, "zone": each.zone,
-            "prewarm": each.is_prewarm,
+            "prewarm": each.is_prewarm, "machine": each.machine, "late": each.is_late,
         }
         for each in some
     ]
@@ -69,7 +69,7 @@ def _read_in_flight(one: Mapping[str, Any]) -> InFlight | None:
     return InFlight(
         pool=_text(one, "pool"), tier=tier, count=_count(one, "count"), base=_count(one, "base"), token=token,
         since=since, instance_type=_text(one, "instanceType"), zone=_text(one, "zone"),
-        is_prewarm=one.get("prewarm") is True,
+        is_prewarm=one.get("prewarm") is True, machine=_text(one, "machine"), is_late=one.get("late") is True,
     )
 
 

@@ -319,7 +319,7 @@ class ScalingStory:
                 continue
             targets = _find_targets(made.sight, plan.policy.name)
             done += await self._hands.grower.ask_again(plan, cloud, targets, self._asked)
-            done += await self._hands.grower.drop(plan.strays, cloud)
+            done += await self._hands.grower.drop(await self._look_for(plan.strays, turn), cloud)
             self._asked |= {each.token for each in plan.in_flight}
             stands = Grown(in_flight=plan.in_flight, stockouts=plan.stockouts, said="")
             for wanted in plan.grows:
@@ -338,6 +338,11 @@ class ScalingStory:
                 )
                 if stands.failure:
                     break
+
+    async def _look_for(self, strays: Sequence[CloudMachine], turn: Turn) -> list[CloudMachine]:
+        """Those that are no node even now."""
+        joined = await turn.in_time(self._eyes.list_joined()) if strays else frozenset[str]()
+        return [each for each in strays if each.provider_id not in joined]
 
     # ---- act: whom nobody needs ----
 

@@ -108,7 +108,7 @@ def _set_up(
     overlaps, own = drivers.find_overlaps(policies, nodes), drivers.share_out(policies, nodes)
     grounds = tuple(drivers.stand(policy, sight, own[policy.name], overlaps) for policy in policies)
     live = [ground for ground in grounds if not ground.is_blocked]
-    arrived = {ground.policy.name: arrivals.settle(ground, sight.wants, now) for ground in live}
+    arrived = {ground.policy.name: arrivals.settle(ground, nodes, sight.wants, now) for ground in live}
     made = {ground.policy.name: _make_templates(ground, sight, kept) for ground in live}
     usable = np.array([_is_usable(node, now) for node in nodes], np.bool_)
     places = _list_places(kept, usable, [node for node in nodes if _may_come_back(node, now)], arrived, made)
@@ -340,9 +340,13 @@ def _find_grows(
         return grows
     if reason := grow.find_reason(policy, needs, now):
         grows += grow.for_pods(reason, needs, opening, counts)[0]
-    elif since is not None and now - since >= grow.BUSY_FOR and not board.arrived[policy.name].open and not grows:
+    elif not grows and _is_long_busy(since, now) and not board.arrived[policy.name].is_awaiting:
         grows += grow.for_use(opening, counts)
     return grows
+
+
+def _is_long_busy(since: Instant | None, now: Instant) -> bool:
+    return since is not None and now - since >= grow.BUSY_FOR
 
 
 def _name_usable(board: ScalingBoard, ground: PolicyGround) -> list[str]:
@@ -380,7 +384,7 @@ def _find_stop(
     for last in (ground.past.grew_at, ground.past.shrank_at):
         if last is not None and board.now - last < policy.shrink_rest:
             return Stay(NodeStay.CoolingDown, f"nodes came or went less than {units.spoken(policy.shrink_rest)} ago")
-    if board.arrived[name].open or board.arrived[name].late:
+    if board.arrived[name].is_awaiting or board.arrived[name].late:
         return Stay(NodeStay.CoolingDown, "nodes are on their way")
     if any(node.drain is not None for node in ground.nodes):
         return Stay(NodeStay.CoolingDown, "another node is just being drained")

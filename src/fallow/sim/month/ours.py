@@ -40,7 +40,8 @@ from fallow.model.scaling import (
     UndoDrain,
 )
 from fallow.model.seen import Known, Unseen
-from fallow.model.units import HOUR, Instant, Seconds
+from fallow.model.units import HOUR, MINUTE, Instant, Seconds
+from fallow.sim.cloud import CloudFault
 from fallow.sim.month import claims
 from fallow.sim.month.scene import MonthNode, Scene
 
@@ -75,19 +76,26 @@ class Laws(msgspec.Struct):
         if not job.may_move and node.spot is None:
             self.broken.append(f"{node.name}: {name} must not be moved")
 
+    def check_stray(self, scene: Scene, machine: str) -> None:
+        node = next((node for node in scene.nodes.values() if node.machine.id == machine), None)
+        if node is not None:
+            self.broken.append(f"{machine} was called a stray and is node {node.name}")
+
     def check_remove(self, node: MonthNode) -> None:
         if node.pods:
             self.broken.append(f"{node.name} was removed with {len(node.pods)} pods on it")
 
     def count_homeless(self, scene: Scene, patience: Seconds) -> int:
-        """Who fits onto no machine that was asked for before and is on its way; less those asked for just now."""
-        asked = [one for one in scene.cloud.coming() if one.is_asked_for and scene.now - one.launched_at < patience]
-        coming = [one for one in asked if one.launched_at < scene.now]
+        """Who fits onto no machine that was on its way before, by whoever; less those asked for just now."""
+        seen = scene.now - (MINUTE if CloudFault.lagging in scene.cloud.faults else 0.0)
+        young = [one for one in scene.cloud.coming() if scene.now - one.launched_at < patience]
+        asked = [one for one in young if one.is_asked_for and one.launched_at == scene.now]
+        coming = [one for one in young if one.launched_at < (scene.now if one.is_asked_for else seen)]
         leaving = [pod for node in scene.nodes.values() if node.ends_at is not None for pod in node.pods.values()]
         asking = [pod.job for pod in (*scene.waiting.values(), *leaving)]
         room = [one.group.shape.gpus or 0 for one in coming]
         homeless = claims.put(asking, [claims.claim_of(one.group) for one in coming], room)
-        return len(homeless) - (len(asked) - len(coming))
+        return len(homeless) - len(asked)
 
     def check_growth(self, grow: Grow, started: int, homeless: int) -> None:
         """Nothing is grown twice for the same pods."""
@@ -296,6 +304,7 @@ class Ours:
     async def _remove_strays(self, plan: PolicyPlan) -> None:
         for stray in plan.strays:
             self.before_effect()
+            self.laws.check_stray(self.scene, stray.id)
             await self._remove(stray.group, stray.id)
 
     async def _remove(self, group: str, machine: str) -> None:
