@@ -308,7 +308,8 @@ class GrowReason(StrEnum):
 
 
 class Grow(msgspec.Struct, frozen=True, kw_only=True):
-    """So many more nodes of a pool. `others`: pools to try in the same cycle where this one is out of stock."""
+    """So many more nodes of a pool. `others`: pools to try in the same cycle where this one is out of stock. `held`:
+    GPUs of the policy that somebody has, where that these are all is the reason."""
 
     policy: str
     pool: NodePool
@@ -320,6 +321,7 @@ class Grow(msgspec.Struct, frozen=True, kw_only=True):
     instance_type: str = ""
     price: float | None = None  # of one, an hour
     others: tuple[NodePool, ...] = ()
+    held: int | None = None
 
 
 class Release(msgspec.Struct, frozen=True, kw_only=True):
@@ -380,7 +382,8 @@ class PolicyPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Of one policy. `blocked`, `brakes`: with a sentence each. `desired`: nodes there should be. `use`: mean of its
     GPUs; None: not known. `acts`: False where this is only advice. `strays`: machines that never became nodes and go.
     `wanted`: a pod that waits, by the node that is drained and that it fits. `prewarmed`: nodes started ahead of demand
-    whose turn is over, and whether anybody used them."""
+    whose turn is over, and whether anybody used them. `full_at`: as in the status, or None where somebody came since.
+    """
 
     policy: ScalingPolicy
     driver: NodeDriver = NodeDriver.direct
@@ -403,6 +406,7 @@ class PolicyPlan(msgspec.Struct, frozen=True, kw_only=True):
     desired: int = 0
     pending: int = 0
     use: float | None = None
+    full_at: int | None = None
     cost: float | None = None  # of an hour of all its nodes; None: of one it is not known
     because: str = ""
 

@@ -16,7 +16,8 @@ from fallow.model.units import Instant
 
 
 class PolicyStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """`hits`, `misses`: of the last nodes that were started ahead of demand."""
+    """`hits`, `misses`: of the last nodes that were started ahead of demand. `full_at`: GPUs that were all held when a
+    node was last added for that reason alone, unless somebody came since. `failures`: of its cloud, in a row."""
 
     in_flight: tuple[InFlight, ...] = ()
     stockouts: tuple[StockOut, ...] = ()
@@ -27,6 +28,9 @@ class PolicyStatus(msgspec.Struct, frozen=True, kw_only=True):
     interruptions: int = 0
     hits: int = 0
     misses: int = 0
+    full_at: int | None = None
+    failures: int = 0
+    failed_at: Instant | None = None
 
 
 def read(status: Mapping[str, Any]) -> PolicyStatus:
@@ -38,6 +42,8 @@ def read(status: Mapping[str, Any]) -> PolicyStatus:
         grew_at=_instant(status, "lastScaleUpTime"), shrank_at=_instant(status, "lastScaleDownTime"),
         action=_text(status, "lastScalingAction"), reason=_text(status, "lastScalingReason"),
         interruptions=_count(status, "spotInterruptions"), hits=_count(fared, "hits"), misses=_count(fared, "misses"),
+        full_at=_count(status, "fullAtGPUs") or None, failures=_count(status, "providerFailures"),
+        failed_at=_instant(status, "lastProviderFailureTime"),
     )
 
 

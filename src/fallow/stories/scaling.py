@@ -119,6 +119,7 @@ class ScalingStory:
         self._refused: dict[str, _Refusals] = {}  # by uid of the node
         self._asked: set[str] = set()  # tokens of growth that this process asked a cloud for
         self._leaving: dict[str, tuple[ScaledNode, str]] = {}  # by uid: drained for somebody else, and its policy
+        self._recalled = False
         self._complaint = Complaint("which nodes are needed is not known: %s")
         self._said: dict[str, str] = {}
         self._stands: dict[str, Grown] = {}  # by policy: what is on its way since this turn
@@ -183,6 +184,8 @@ class ScalingStory:
 
     async def _plan(self, turn: Turn) -> tuple[ScalingSight, ScalingPlan]:
         sight = await turn.in_time(self._eyes.look(turn.now))
+        if not self._recalled and isinstance(sight.policies, Known):
+            self._memory, self._recalled = deciding.recall(self._memory, sight.policies.value), True
         with stumbling():
             plan = deciding.plan(sight, self._memory, turn.now, terms=self._terms.brain, kept=self._kept)
         return sight, plan
@@ -426,7 +429,7 @@ class ScalingStory:
             status = scaling_statuses.make(
                 shown, before, turn.now, interruptions=self._account.interruptions(each.policy, kept.interruptions),
                 savings=self._account.saved_hourly(each.policy.name, turn.now),
-                prewarms=_count_prewarms(each, kept),
+                prewarms=_count_prewarms(each, kept), failed=self._memory.failures.get(each.policy.name),
             )
             await self._hands.statuses.write(each.policy, status)
 

@@ -240,6 +240,11 @@ class ScalingPolicyStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=T
     last_scale_down_time: Annotated[Moment | None, "When one was last removed."] = None
     last_scaling_action: Annotated[Text | None, "What was done last."] = None
     last_scaling_reason: Annotated[Text | None, "Why."] = None
+    full_at_gpus: Annotated[
+        Count | None, "GPUs that were all busy when a node was added for that alone: not again while nobody comes."
+    ] = msgspec.field(default=None, name="fullAtGPUs")
+    provider_failures: Annotated[Count | None, "How often its cloud failed in a row."] = None
+    last_provider_failure_time: Annotated[Moment | None, "When it last did."] = None
     spot_interruptions: Annotated[Count | None, "Spot nodes that were taken back."] = None
     estimated_monthly_cost: Annotated[Text | None, "What its nodes cost in 730 hours."] = None
     estimated_monthly_savings: Annotated[Text | None, "What the removed ones would have."] = None

@@ -16,6 +16,7 @@ import msgspec
 from fallow import names
 from fallow.clients import errors
 from fallow.decide import scaling
+from fallow.decide.scaling.grow import BUSY_FOR
 from fallow.model import scaling_status, units
 from fallow.model.cluster import PodId
 from fallow.model.machines import Growth, WantOfMachines
@@ -116,10 +117,12 @@ class Ours:
         self._hours: list[float] = []
         self._hour_sum, self._summed_at = 0.0, scene.now
         self._version, self._due = -1, -math.inf
-        self._forget()
+        self.forget()
 
-    def _forget(self) -> None:
-        self.memory, self._kept = ScalingMemory(), scaling.KeptSight()
+    def forget(self) -> None:
+        """As a process that begins anew does."""
+        past = msgspec.structs.replace(self.policy, status=self.status)
+        self.memory, self._kept = scaling.recall(ScalingMemory(), [past]), scaling.KeptSight()
         self._refused: dict[str, set[str]] = {}
         self._refused_at: dict[str, Instant] = {}
         self._due = -math.inf
@@ -144,6 +147,7 @@ class Ours:
         if plan.in_flight or plan.brakes or any(node.drain for node in self.scene.nodes.values()):
             return -math.inf
         times = [since + self.policy.unneeded for since in self.memory.unneeded.values()]
+        times += [since + BUSY_FOR for since in self.memory.busy.values() if since + BUSY_FOR > self.now]
         return _round_up(min(times)) if times else math.inf
 
     async def tick(self) -> None:
@@ -152,7 +156,7 @@ class Ours:
             await self._cycle()
         except Killed:
             self.killed += 1
-            self._forget()
+            self.forget()
 
     async def _cycle(self) -> None:
         await self._heed_notices()
@@ -161,6 +165,8 @@ class Ours:
         plan = scaling.plan(sight, self.memory, self.now, kept=self._kept)
         self.memory = plan.memory
         (mine,) = plan.policies
+        if mine.full_at is None:
+            self.status.pop("fullAtGPUs", None)
         await self._remove_strays(mine)  # while the status still tells of them
         self._remember(mine.in_flight, mine.stockouts)
         await self._grow_all(mine)
@@ -247,6 +253,8 @@ class Ours:
         self.before_effect()
         self.status["inFlight"] = scaling_status.write_in_flight(tuple(in_flight))
         self.status["stockouts"] = scaling_status.write_stockouts(tuple(stockouts))
+        failures, last = self.memory.failures.get(self.policy.name, (0, 0.0))
+        self.status |= {"providerFailures": failures, "lastProviderFailureTime": units.rfc3339(last)}
 
     async def _grow_all(self, plan: PolicyPlan) -> None:
         if not plan.grows:
@@ -300,6 +308,8 @@ class Ours:
         self.reasons[grow.reason] = self.reasons.get(grow.reason, 0) + made.count
         self.before_effect()
         self.status["lastScaleUpTime"] = units.rfc3339(self.now)
+        if grow.held is not None:
+            self.status["fullAtGPUs"] = grow.held
 
     async def _remove_strays(self, plan: PolicyPlan) -> None:
         for stray in plan.strays:

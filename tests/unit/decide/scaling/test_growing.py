@@ -464,6 +464,37 @@ def test_hot_gpus_add_one_node_after_five_minutes() -> None:
     assert grown(look(hot(node("n2", use=0.9)), made.memory, NOW + 300)) == {}
 
 
+def test_a_node_that_was_added_for_hot_gpus_and_that_nobody_came_to_is_not_added_again() -> None:
+    """At as many GPUs. With more, with fewer, or where somebody had come, it is another day; a restart is none."""
+    long = ScalingMemory(busy={"default": NOW - 600})
+    (grow,) = first(look(hot(), long)).grows
+    assert grow.held == 8
+    tried = policy(status={"fullAtGPUs": grow.held})
+    quiet = first(look(sight(tried, node("n1", use=0.9), pod("x", 8, "n1")), long))
+    assert (quiet.grows, quiet.full_at) == ((), 8)
+    assert "nobody came" in quiet.because
+    empty = first(look(sight(tried, node("n1", use=0.9), node("n2", use=0.0), pod("x", 8, "n1")), long))
+    assert empty.full_at == 8
+    came = sight(tried, node("n1", use=0.9), node("n2", use=0.0), pod("x", 8, "n1"), pod("y", 1, "n2"))
+    used = first(look(came, long))
+    assert used.full_at is None
+    more = sight(tried, node("n1", use=0.9), node("n2", use=0.9), pod("x", 8, "n1"), pod("y", 8, "n2"))
+    assert [each.held for each in first(look(more, long)).grows] == [16]
+    fewer = sight(tried, node("n1", gpus=4, use=0.9), pod("x", 4, "n1"))
+    assert [each.held for each in first(look(fewer, long)).grows] == [4]
+    assert grown(look(sight(tried, node("n1", use=0.9), pod("x", 8, "n1"), *pods(8)), long)) == {"main": 1}
+
+
+def test_a_cloud_that_kept_failing_is_left_alone_after_a_restart_too() -> None:
+    told = {"providerFailures": 5, "lastProviderFailureTime": units.rfc3339(NOW - 60)}
+    memory = scaling.recall(ScalingMemory(), [policy(status=told)])
+    made = first(look(sight(policy(status=told), *pods(8)), memory))
+    assert (made.grows, list(made.brakes)) == ((), [Brake.ProviderFailing])
+    assert grown(look(sight(policy(status=told), *pods(8)), memory, NOW + 181)) == {"main": 1}
+    fresher = ScalingMemory(failures={"default": (1, NOW)})
+    assert scaling.recall(fresher, [policy(status=told)]) == fresher
+
+
 @pytest.mark.accepts("scaling", 1)
 def test_pods_are_served_while_nothing_is_measured() -> None:
     made = look(sight(None, node("n1", use=None), pod("x", 8, "n1"), *pods(8), measured="Prometheus is away"))
