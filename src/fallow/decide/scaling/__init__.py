@@ -10,6 +10,7 @@ Pure: no clock, no files, no logging.
 
 from fallow.decide.scaling.drain import begin as begin_drain
 from fallow.decide.scaling.foresight import HISTORY, WEEK, Floats, Foresight, Guesser, Ints, foresee, rehearse
+from fallow.decide.scaling.grow import BUSY_FOR
 from fallow.decide.scaling.kept import KeptSight
 from fallow.decide.scaling.leaving import advance
 from fallow.decide.scaling.plan import plan
@@ -18,7 +19,7 @@ from fallow.decide.scaling.remembered import clear_failures, clear_shortage, not
 from fallow.decide.scaling.tiers import InstanceScore, ScalingTerms
 
 __all__ = [
-    "HISTORY", "WEEK", "Floats", "Foresight", "Guesser", "InstanceScore", "Ints", "KeptSight", "ScalingTerms",
+    "BUSY_FOR", "HISTORY", "WEEK", "Floats", "Foresight", "Guesser", "InstanceScore", "Ints", "KeptSight", "ScalingTerms",
     "advance", "begin_drain", "clear_failures", "clear_shortage", "count_prewarms", "foresee", "note_failure",
     "note_shortage", "plan", "recall", "rehearse",
 ]

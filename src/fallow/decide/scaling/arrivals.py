@@ -65,7 +65,7 @@ def settle(
     ground: PolicyGround, nodes: Sequence[ScaledNode], wants: Sequence[WantOfMachines], now: Instant
 ) -> ComingNodes:
     """`nodes`: all there are, whosever."""
-    policy, running = ground.policy, _Running(ground, nodes)
+    policy, running = ground.policy, _PoolMachines(ground, nodes)
     past = sorted(ground.past.in_flight, key=lambda each: (each.since, each.token))
     asked = [each for each in past if not each.is_late and not (each.machine and running.is_gone(each.machine))]
     asked = _adopt(asked, ground, running, now)
@@ -101,7 +101,7 @@ def settle(
     return found
 
 
-class _Running:
+class _PoolMachines:
     """Machines that pend or run, by whether one of the nodes is theirs."""
 
     def __init__(self, ground: PolicyGround, nodes: Sequence[ScaledNode]) -> None:
@@ -141,7 +141,7 @@ def _name(machine: CloudMachine, pool: NodePool, *, is_late: bool) -> InFlight:
     )
 
 
-def _adopt(asked: Sequence[InFlight], ground: PolicyGround, running: _Running, now: Instant) -> list[InFlight]:
+def _adopt(asked: Sequence[InFlight], ground: PolicyGround, running: _PoolMachines, now: Instant) -> list[InFlight]:
     """With machines that nobody here asked for, and that were started too lately to be given up."""
     claims = _claim(asked, ground, running)
     left = {each.token: each.count - claims[each.token].count for each in asked if not each.machine}
@@ -177,7 +177,7 @@ class _Claims(msgspec.Struct):
             self.waiting.append(node)
 
 
-def _claim(asked: Sequence[InFlight], ground: PolicyGround, running: _Running) -> dict[str, _Claims]:
+def _claim(asked: Sequence[InFlight], ground: PolicyGround, running: _PoolMachines) -> dict[str, _Claims]:
     """By token. A node is of the latest growth of its pool before its machine was started; where that has enough, of
     the latest before it that has not."""
     found = {each.token: _Claims([], []) for each in asked}

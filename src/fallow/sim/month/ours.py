@@ -16,7 +16,6 @@ import msgspec
 from fallow import names
 from fallow.clients import errors
 from fallow.decide import scaling
-from fallow.decide.scaling.grow import BUSY_FOR
 from fallow.model import scaling_status, units
 from fallow.model.cluster import PodId
 from fallow.model.machines import Growth, WantOfMachines
@@ -147,7 +146,7 @@ class Ours:
         if plan.in_flight or plan.brakes or any(node.drain for node in self.scene.nodes.values()):
             return -math.inf
         times = [since + self.policy.unneeded for since in self.memory.unneeded.values()]
-        times += [since + BUSY_FOR for since in self.memory.busy.values() if since + BUSY_FOR > self.now]
+        times += [since + scaling.BUSY_FOR for since in self.memory.busy.values() if since + scaling.BUSY_FOR > self.now]
         return _round_up(min(times)) if times else math.inf
 
     async def tick(self) -> None:
