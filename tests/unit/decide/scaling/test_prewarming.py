@@ -104,7 +104,7 @@ def test_the_last_ten_tell() -> None:
     assert scaling.count_prewarms(4, 6, [True] * 10) == (10, 0)
 
 
-@pytest.mark.parametrize("fared, is_lost", [((4, 6), True), ((5, 5), False), ((0, 9), False)])
+@pytest.mark.parametrize(("fared", "is_lost"), [((4, 6), True), ((5, 5), False), ((0, 9), False)])
 def test_trust_is_lost_by_misses(fared: tuple[int, int], is_lost: bool) -> None:
     assert bool(scaling.find_distrust(*fared)) is is_lost
     made = first(look(morning(status={"predictiveScaling": {"hits": fared[0], "misses": fared[1]}}), now=MONDAY + 10))
@@ -181,7 +181,7 @@ def test_a_buffer_s_empty_nodes_are_marked_and_are_no_answer_to_what_is_asked_fo
     assert (again.started, again.prewarmed, sum(each.nodes for each in again.headroom)) == ({}, {}, wanted)
 
 
-@pytest.mark.parametrize("things, status", [
+@pytest.mark.parametrize(("things", "status"), [
     ([node("old")], room()), ([late("used"), pod("p", 1, "used")], room()), ([late("unready", is_ready=False)], room()),
     ([late("soon"), pod("w", 8, held=None)], room()), ([late("more")], room(nodes=0)), ([late("new")], {}),
 ], ids=["there-before", "used", "unready", "wanted-now", "asked-for-none", "not-asked"])
