@@ -122,10 +122,13 @@ def make(
         provider_failures=failed[0] if failed else None,
         last_provider_failure_time=units.rfc3339(failed[1]) if failed else None, spot_interruptions=interruptions,
         estimated_monthly_cost=_money(plan.cost), estimated_monthly_savings=_money(savings),
-        predictive_scaling=_predict(policy, plan.guess, prewarms),
+        predictive_scaling=_predict(plan, prewarms),
         conditions=crd.conditions(scaling_crd.ScalingCondition, _find_conditions(plan), policy.generation, before, now),
     )
     status: dict[str, Any] = without_none(msgspec.to_builtins(made))
+    if "predictiveScaling" in status:
+        rooms = plan.headroom if plan.acts else ()
+        status["predictiveScaling"]["headroom"] = scaling_status.write_rooms(rooms)
     return {
         **status, "inFlight": scaling_status.write_in_flight(plan.in_flight),
         "stockouts": scaling_status.write_stockouts(plan.stockouts),
@@ -142,14 +145,13 @@ def _find_conditions(plan: PolicyPlan) -> dict[str, tuple[str, str, str]]:
     return {"Ready": ready, "ScalingHalted": halted}
 
 
-def _predict(
-    policy: ScalingPolicy, guess: DemandGuess | None, prewarms: tuple[int, int]
-) -> scaling_crd.PredictionStatus | None:
-    if guess is None and policy.prewarming is None:
+def _predict(plan: PolicyPlan, prewarms: tuple[int, int]) -> scaling_crd.PredictionStatus | None:
+    """Switched off it forgets how nodes fared: that is how trust is given anew."""
+    if plan.policy.prewarming is None:
         return None
-    found = guess or DemandGuess()
+    found = plan.guess or DemandGuess()
     return scaling_crd.PredictionStatus(
-        enabled=policy.prewarming is not None, predicted_utilization=_round(found.utilization),
+        enabled=True, predicted_utilization=_round(found.utilization),
         recommended_nodes=found.nodes, confidence=_round(found.confidence),
         next_busy_period=None if found.busy_at is None else units.rfc3339(found.busy_at), hits=prewarms[0],
         misses=prewarms[1],

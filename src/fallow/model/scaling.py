@@ -119,7 +119,8 @@ class ScaledNode(msgspec.Struct, frozen=True, kw_only=True):
     """`pool`: of the policy, by name; "": none claims it. `has`: allocatable, by resource. `use`: mean of all its GPUs
     over five minutes, 0 to 1. `kept`: why it must not be released. `is_broken`: there is a record, and it cannot be
     read. `is_emptied`: consolidation has emptied and cordoned it, for whoever takes it. `driver_pool`: the Karpenter
-    NodePool that it is of."""
+    NodePool that it is of. `prewarmed_until`: it was started ahead of demand, and nobody has come yet; `was_prewarmed`:
+    it was, whatever became of it."""
 
     name: str
     uid: str
@@ -149,6 +150,7 @@ class ScaledNode(msgspec.Struct, frozen=True, kw_only=True):
     ends_at: Instant | None = None  # spot-termination-time
     rests_until: Instant | None = None  # after a drain that was undone
     prewarmed_until: Instant | None = None
+    was_prewarmed: bool = False
 
 
 class SpendLimit(msgspec.Struct, frozen=True, kw_only=True):
@@ -225,6 +227,14 @@ class StockOut(msgspec.Struct, frozen=True, kw_only=True):
     failures: int
     instance_type: str = ""
     zone: str = ""
+
+
+class RoomAhead(msgspec.Struct, frozen=True, kw_only=True):
+    """Headroom that was asked for, as the status has it."""
+
+    pool: str
+    nodes: int
+    since: Instant
 
 
 class ScalingMemory(msgspec.Struct, frozen=True, kw_only=True):
@@ -355,18 +365,18 @@ class Blocked(StrEnum):
 
 
 class Headroom(msgspec.Struct, frozen=True, kw_only=True):
-    """What is started ahead of demand: so many nodes of a pool for a while."""
+    """What somebody else is asked to start ahead of demand: so many nodes of a pool, `since` when."""
 
     policy: str
     pool: NodePool
     nodes: int
-    until: Instant
+    since: Instant
     because: str
 
 
 class DemandGuess(msgspec.Struct, frozen=True, kw_only=True):
     """`peak`: GPUs at the coming one. `model`, `error`: by which, and how far off it was lately. `ahead`: GPUs in each
-    of the coming hours."""
+    of the coming hours. `refused`: why nothing is started ahead of it; "": something is, or would be."""
 
     peak: float | None = None
     utilization: float | None = None
@@ -376,14 +386,15 @@ class DemandGuess(msgspec.Struct, frozen=True, kw_only=True):
     model: str = ""
     error: float | None = None
     ahead: tuple[float, ...] = ()
+    refused: str = ""
 
 
 class PolicyPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Of one policy. `blocked`, `brakes`: with a sentence each. `desired`: nodes there should be. `use`: mean of its
     GPUs; None: not known. `acts`: False where this is only advice. `strays`: machines that never became nodes and go.
-    `wanted`: a pod that waits, by the node that is drained and that it fits. `prewarmed`: nodes started ahead of demand
-    whose turn is over, and whether anybody used them. `full_at`: as in the status, or None where somebody came since.
-    """
+    `wanted`: a pod that waits, by the node that is drained and that it fits. `started`: nodes started ahead of demand
+    that do not say so yet, and until when they stay; `prewarmed`: those whose turn is over, and whether one came.
+    `full_at`: as in the status, or None where somebody came since."""
 
     policy: ScalingPolicy
     driver: NodeDriver = NodeDriver.direct
@@ -398,6 +409,7 @@ class PolicyPlan(msgspec.Struct, frozen=True, kw_only=True):
     late: tuple[InFlight, ...] = ()  # that never came
     strays: tuple[CloudMachine, ...] = ()
     wanted: Mapping[str, str] = {}
+    started: Mapping[str, Instant] = {}
     prewarmed: Mapping[str, bool] = {}
     stockouts: tuple[StockOut, ...] = ()
     guess: DemandGuess | None = None

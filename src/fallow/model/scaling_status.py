@@ -11,13 +11,14 @@ import msgspec
 
 from fallow.model import units
 from fallow.model.cost import CapacityType
-from fallow.model.scaling import InFlight, StockOut
+from fallow.model.scaling import Headroom, InFlight, RoomAhead, StockOut
 from fallow.model.units import Instant
 
 
 class PolicyStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """`hits`, `misses`: of the last nodes that were started ahead of demand. `full_at`: GPUs that were all held when a
-    node was last added for that reason alone, unless somebody came since. `failures`: of its cloud, in a row."""
+    """`hits`, `misses`: of the last nodes that were started ahead of demand. `rooms`: what another was asked for.
+    `full_at`: GPUs that were all held when a node was last added for that reason alone, unless somebody came since.
+    `failures`: of its cloud, in a row."""
 
     in_flight: tuple[InFlight, ...] = ()
     stockouts: tuple[StockOut, ...] = ()
@@ -31,6 +32,7 @@ class PolicyStatus(msgspec.Struct, frozen=True, kw_only=True):
     full_at: int | None = None
     failures: int = 0
     failed_at: Instant | None = None
+    rooms: tuple[RoomAhead, ...] = ()
 
 
 def read(status: Mapping[str, Any]) -> PolicyStatus:
@@ -44,7 +46,12 @@ def read(status: Mapping[str, Any]) -> PolicyStatus:
         interruptions=_count(status, "spotInterruptions"), hits=_count(fared, "hits"), misses=_count(fared, "misses"),
         full_at=_count(status, "fullAtGPUs") or None, failures=_count(status, "providerFailures"),
         failed_at=_instant(status, "lastProviderFailureTime"),
+        rooms=tuple(filter(None, map(_read_room, _list(fared, "headroom")))),
     )
+
+
+def write_rooms(some: Sequence[Headroom]) -> list[dict[str, Any]]:
+    return [{"pool": each.pool.name, "nodes": each.nodes, "since": units.rfc3339(each.since)} for each in some]
 
 
 def write_in_flight(some: Sequence[InFlight]) -> list[dict[str, Any]]:
@@ -77,6 +84,11 @@ def _read_in_flight(one: Mapping[str, Any]) -> InFlight | None:
         since=since, instance_type=_text(one, "instanceType"), zone=_text(one, "zone"),
         is_prewarm=one.get("prewarm") is True, machine=_text(one, "machine"), is_late=one.get("late") is True,
     )
+
+
+def _read_room(one: Mapping[str, Any]) -> RoomAhead | None:
+    since, nodes = _instant(one, "since"), _count(one, "nodes")
+    return None if since is None or not nodes else RoomAhead(pool=_text(one, "pool"), nodes=nodes, since=since)
 
 
 def _read_stock_out(one: Mapping[str, Any]) -> StockOut | None:

@@ -1,7 +1,8 @@
 """Machines on their way: which of them are nodes by now, which are still to come, which never came.
 
 In: what the status says was asked for, the nodes and machines of the pools, what the cloud said it does not have.
-Out: ComingNodes: shortages to remember; nodes and machines that never became Ready and go.
+Out: ComingNodes: shortages to remember; nodes and machines that never became Ready and go; nodes that were started
+ahead of demand and do not say so yet. These are on their way until they do: who is killed meanwhile still knows it.
 A node has arrived once it is Ready and shows its GPUs: before, pods would seem to need yet another one. A machine that
 its group started by itself, as in place of one that was taken back, comes like one that was asked for.
 Invariant: a node stands for one machine that was asked for, at most; what the clouds do not show is not counted twice.
@@ -14,10 +15,10 @@ from typing import Final
 
 import msgspec
 
-from fallow.decide.scaling import fit, remembered
+from fallow.decide.scaling import fit, prewarm, remembered
 from fallow.decide.scaling.drivers import PolicyGround
 from fallow.model.machines import CloudMachine, MachineState, WantOfMachines
-from fallow.model.policies.scaling import NodePool
+from fallow.model.policies.scaling import NodePool, ScalingPolicy
 from fallow.model.scaling import InFlight, ScaledNode, StockOut
 from fallow.model.seen import Known
 from fallow.model.units import HOUR, MINUTE, Instant, Seconds
@@ -31,8 +32,8 @@ _FORGOTTEN: Final[Seconds] = HOUR  # after its end a stock-out is no longer coun
 class ComingNodes(msgspec.Struct, kw_only=True):
     """`missing`: by token, how many are still to come. `booting`: nodes that are there and not yet of use. `failed`:
     those that never were. `strays`: machines that never became nodes; each stands among `open`, with nothing missing,
-    until its cloud has it no more. `retries`: something was asked for in vain, so that another may be asked for at
-    once."""
+    until its cloud has it no more. `started`: ahead of demand, and until when they stay. `retries`: something was asked
+    for in vain, so that another may be asked for at once."""
 
     open: list[InFlight]
     arrived: list[InFlight]
@@ -42,6 +43,7 @@ class ComingNodes(msgspec.Struct, kw_only=True):
     failed: list[ScaledNode]
     strays: list[CloudMachine]
     stockouts: tuple[StockOut, ...]
+    started: dict[str, Instant]
 
     @property
     def retries(self) -> bool:
@@ -72,14 +74,16 @@ def settle(
     shortages = remembered.find_wants(policy, [each for each in asked if not each.machine], wants)
     stockouts = tuple(each for each in ground.past.stockouts if each.until > now - _FORGOTTEN)
     found = ComingNodes(open=[], arrived=[], late=[], missing={}, booting=frozenset(), failed=[], strays=[],
-                     stockouts=stockouts)
+                        stockouts=stockouts, started={})
     claims = _claim(asked, ground, running)
     booting: set[str] = set()
     for each in asked:
         ready, waiting = claims[each.token].ready, claims[each.token].waiting
         missing = max(0, each.count - len(ready))
         want = shortages.get(each.token)
-        if not missing and any(other.pool == each.pool for other in found.open):
+        unsaid = _find_unsaid(policy, each, ready, now)
+        found.started |= unsaid
+        if not missing and (unsaid or any(other.pool == each.pool for other in found.open)):
             found.keep(each, 0)  # else its nodes would be taken for those that an older one still waits for
         elif not missing:
             found.arrived.append(each)
@@ -158,6 +162,15 @@ def _adopt(asked: Sequence[InFlight], ground: PolicyGround, running: _PoolMachin
         elif len(found) < _MOST_OPEN:
             found.append(_name(one, pool, is_late=False))
     return sorted(found, key=lambda each: (each.since, each.token))
+
+
+def _find_unsaid(
+    policy: ScalingPolicy, each: InFlight, ready: Sequence[ScaledNode], now: Instant
+) -> dict[str, Instant]:
+    if policy.prewarming is None or not each.is_prewarm or now - each.since > policy.provision_patience:
+        return {}
+    until = prewarm.find_end(policy.prewarming, each.since, now)
+    return {node.name: until for node in ready if not node.was_prewarmed}
 
 
 class _Claims(msgspec.Struct):

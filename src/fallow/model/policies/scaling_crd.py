@@ -191,6 +191,12 @@ class ScalingCondition(crd.PolicyCondition, frozen=True, rename="camel"):
     type: Annotated[str, one_of("Ready", "ScalingHalted"), "What is said."]
 
 
+class HeadroomStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    pool: Annotated[Text, "Where."]
+    nodes: Annotated[Count, "For how many nodes."]
+    since: Annotated[Moment, "Since when."]
+
+
 class PredictionStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     enabled: Annotated[Flag, "Whether nodes are started ahead of time."]
     predicted_utilization: Annotated[crd.Number | None, "GPUs wanted at the coming peak, by those there are."] = None
@@ -199,6 +205,9 @@ class PredictionStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True
     next_busy_period: Annotated[Moment | None, "When demand is next expected above 0.6 of the GPUs."] = None
     hits: Annotated[Count, "Nodes started ahead of time that were used, of the last ones."] = 0
     misses: Annotated[Count, "Of the last ones, those that nobody used."] = 0
+    headroom: Annotated[
+        Annotated[tuple[HeadroomStatus, ...], {"maxItems": 64}], "Room that another autoscaler is asked to keep."
+    ] = ()
 
 
 class InFlightStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True):

@@ -146,7 +146,8 @@ class Ours:
         if plan.in_flight or plan.brakes or any(node.drain for node in self.scene.nodes.values()):
             return -math.inf
         times = [since + self.policy.unneeded for since in self.memory.unneeded.values()]
-        times += [since + scaling.BUSY_FOR for since in self.memory.busy.values() if since + scaling.BUSY_FOR > self.now]
+        busy = [since + scaling.BUSY_FOR for since in self.memory.busy.values()]
+        times += [at for at in busy if at > self.now]
         return _round_up(min(times)) if times else math.inf
 
     async def tick(self) -> None:
