@@ -42,9 +42,13 @@ class ScalingSources(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ScalingEyes:
-    def __init__(self, api: kube.Api, sources: ScalingSources, wake: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, api: kube.Api, sources: ScalingSources, wake: Callable[[], None] = lambda: None,
+        wake_soon: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`wake`: a cloud takes a node back. `wake_soon`: somebody waits, and others who came with them may follow."""
         self._api, self._sources = api, sources
-        self._policies, self._pods = policies.watch(api), pods.PodEyes(api)
+        self._policies, self._pods = policies.watch(api), pods.PodEyes(api, wake_soon)
         self._nodes, self._drivers = nodes.watch(api, wake), drivers.DriverEyes(api)
         self._see_pod = self._pods.see
 
@@ -82,7 +86,13 @@ class ScalingEyes:
             msgspec.structs.replace(each, status=self._sources.status(each)) for each in seen.value
         ))
 
+    @property
+    def has_fresh_demand(self) -> bool:
+        """Somebody waits for a GPU who did not at the last look."""
+        return self._pods.is_fresh
+
     async def look(self, now: Instant) -> ScalingSight:
+        self._pods.count()
         asked = self.policies
         seen, stale = self._nodes.seen, self._why_stale()
         known, there = sure(asked), () if stale else sure(seen)
