@@ -28,8 +28,8 @@ from fallow.model.scaling import ScaledPod
 MOST_REORDERED: Final = 200  # pods
 MOST_MATCHED: Final = 64  # pods: all threes of them are looked at
 _SHUFFLES: Final = 500
-_REFILLS: Final = 300
-_EMPTIED: Final = 3  # nodes beside the emptiest
+_REFILLS: Final = 600
+_EMPTIED: Final = 4  # nodes beside the emptiest
 _HAIR: Final = 1e-9
 
 
