@@ -290,6 +290,15 @@ def test_what_a_shared_device_did_is_nobodys_use():
     assert np.isnan(cut[1])  # of an instance no utilisation counts
 
 
+def test_what_an_acknowledgement_is_called_every_database_can_keep():
+    """Whoever gave it wrote until when as they liked, and it is read all the same."""
+    world = World()
+    world.workload("ml/kept", annotations={"gpuautoscaler.io/ack-until": "2026-11-15T20:00:00." + "0" * 999 + "Z\0"})
+    seen = world.snapshot()
+    ((_, ack),) = acks.find_open(plan.make_plan(seen, mandate(), Memory(), NOW), seen).items()
+    assert (len(ack.id), "\0" in ack.id) == (253, False)
+
+
 def test_acknowledgements_that_hold_have_one_name_for_as_long_as_they_do():
     world = World()
     until = "2026-11-15T20:00:00Z"
