@@ -21,8 +21,8 @@ from fallow.model.units import Seconds
 log = logging.getLogger("fallow")
 
 MOST_HEAD: Final = 64 * 1024
-# The API server takes pods of 3 MiB, and tells each byte of them in six at most (`<` as an escape). Who is too large for
-# us goes past every budget.
+# The API server takes pods of 3 MiB, and tells each byte of them in six at most (`<` as an escape). Who is too
+# large for us goes past every budget.
 MOST_BODY: Final = 20 * 1024 * 1024
 MOST_CONNECTIONS: Final = 200
 MOST_TOGETHER: Final = 64 * 1024 * 1024  # of unfinished requests that are larger than a head may be
