@@ -58,7 +58,7 @@ def judge(
     if (age := now - books.until) > STALE_AFTER:
         return WhyEnforced.LedgerStale, f"the books end {units.spoken(age)} ago: nobody is restricted by old figures"
     if -age > STALE_AFTER:
-        return WhyEnforced.LedgerStale, f"the books end {units.spoken(-age)} ahead of our clock: one of the two is wrong"
+        return WhyEnforced.LedgerStale, f"the books end {units.spoken(-age)} ahead of our clock: one of them is wrong"
     if books.missing:
         return WhyEnforced.DataIncomplete, f"the figures are not complete: {books.missing[0]}"
     if override is not None and override.holds(now):
