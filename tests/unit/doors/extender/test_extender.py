@@ -165,7 +165,7 @@ async def test_an_old_mirror_has_no_opinion_and_says_so(monkeypatch: pytest.Monk
     ({"spec": {"containers": []}}, "UnreadablePod"), (7, "UnreadablePod"), (None, "UnreadablePod"),
     ({"metadata": {"uid": 5, **NEED}}, "UnreadablePod"),
     (pod("mig", resource="nvidia.com/mig-1g.10gb"), "UnknownRequest"),
-], ids="no-metadata a-number null a-wrong-uid mig".split())
+], ids=["no-metadata", "a-number", "null", "a-wrong-uid", "mig"])
 async def test_a_pod_that_cannot_be_read_or_counted_gets_no_opinion(odd: Any, reason: str) -> None:
     async with staged(node("a"), SMALL) as stage:
         assert await stage.ask("prioritize", odd, "a", "small") == {"a": 0, "small": 0}

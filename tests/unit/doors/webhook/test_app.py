@@ -328,7 +328,7 @@ async def test_paths_bodies_and_a_certificate_that_changes(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(("leaf", "key"), [(b"half", None), (None, b"half"), (None, None), (b"", b"")],
-                         ids="half-a-leaf half-a-key another-key nothing".split())
+                         ids=["half-a-leaf", "half-a-key", "another-key", "nothing"])
 async def test_half_a_certificate_leaves_the_old_one_at_work(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, leaf: bytes | None, key: bytes | None
 ) -> None:
