@@ -79,7 +79,8 @@ def _check_cluster(facts: checking.ClusterFacts) -> Iterator[Check]:
             yield Check(name="Bounds", mark=CheckMark.good, found="ValidatingAdmissionPolicies are served")
         case Known():
             yield Check(
-                name="Bounds", mark=CheckMark.doubtful, found="ValidatingAdmissionPolicies are not served (Kubernetes 1.30)",
+                name="Bounds", mark=CheckMark.doubtful,
+                found="ValidatingAdmissionPolicies (Kubernetes 1.30) are not served",
                 helps="only its roles bound what the daemon may change: prefer a newer cluster",
             )
         case other:
@@ -180,7 +181,8 @@ def _check_policies(page: statuses.StatusPage) -> Check:
     if page.rules.policies is None:
         return Check(name="Policies", mark=CheckMark.unknown, found=page.rules.sentence)
     if not page.rules.policies:
-        return Check(name="Policies", mark=CheckMark.doubtful, found="there is no IdlePolicy: everything is only reported",
+        return Check(name="Policies", mark=CheckMark.doubtful,
+                     found="there is no IdlePolicy: everything is only reported",
                      helps="docs/operators/policies.md; deploy/acting/example-policy.yaml is one")
     return Check(name="Policies", mark=CheckMark.good, found=page.rules.sentence)
 
