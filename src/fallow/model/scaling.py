@@ -240,7 +240,8 @@ class ScalingSight(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InFlight(msgspec.Struct, frozen=True, kw_only=True):
-    """Machines that were asked for and are no nodes yet. In status first; `base`: the cloud's target then."""
+    """Machines that were asked for and are no nodes yet. In status first; `base`: the cloud's target then. `machine`:
+    the one that is meant, where nobody asked for it (a group replaced one that went) or it `is_late` and must go."""
 
     pool: str
     tier: CapacityType
@@ -251,6 +252,8 @@ class InFlight(msgspec.Struct, frozen=True, kw_only=True):
     instance_type: str = ""
     zone: str = ""
     is_prewarm: bool = False
+    machine: str = ""
+    is_late: bool = False
 
 
 class StockOut(msgspec.Struct, frozen=True, kw_only=True):
@@ -351,7 +354,8 @@ class GrowReason(StrEnum):
 
 
 class Grow(msgspec.Struct, frozen=True, kw_only=True):
-    """So many more nodes of a pool. `others`: pools to try in the same cycle where this one is out of stock."""
+    """So many more nodes of a pool. `others`: pools to try in the same cycle where this one is out of stock. `held`:
+    GPUs of the policy that somebody has, where that these are all is the reason."""
 
     policy: str
     pool: NodePool
@@ -363,6 +367,7 @@ class Grow(msgspec.Struct, frozen=True, kw_only=True):
     instance_type: str = ""
     price: float | None = None  # of one, an hour
     others: tuple[NodePool, ...] = ()
+    held: int | None = None
 
 
 class Release(msgspec.Struct, frozen=True, kw_only=True):
@@ -440,7 +445,8 @@ class PolicyPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Of one policy. `blocked`, `brakes`: with a sentence each. `desired`: nodes there should be. `use`: mean of its
     GPUs; None: not known. `acts`: False where this is only advice. `strays`: machines that never became nodes and go.
     `wanted`: a pod that waits, by the node that is drained and that it fits. `started`: nodes started ahead of demand
-    that do not say so yet, and until when they stay; `prewarmed`: those whose turn is over, and whether one came."""
+    that do not say so yet, and until when they stay; `prewarmed`: those whose turn is over, and whether one came.
+    `full_at`: as in the status, or None where somebody came since."""
 
     policy: ScalingPolicy
     driver: NodeDriver = NodeDriver.direct
@@ -465,6 +471,7 @@ class PolicyPlan(msgspec.Struct, frozen=True, kw_only=True):
     desired: int = 0
     pending: int = 0
     use: float | None = None
+    full_at: int | None = None
     cost: float | None = None  # of an hour of all its nodes; None: of one it is not known
     because: str = ""
 

@@ -16,7 +16,9 @@ from fallow.model.units import Instant
 
 
 class PolicyStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """`hits`, `misses`: of the last nodes that were started ahead of demand. `rooms`: what another was asked for."""
+    """`hits`, `misses`: of the last nodes that were started ahead of demand. `rooms`: what another was asked for.
+    `full_at`: GPUs that were all held when a node was last added for that reason alone, unless somebody came since.
+    `failures`: of its cloud, in a row."""
 
     in_flight: tuple[InFlight, ...] = ()
     stockouts: tuple[StockOut, ...] = ()
@@ -27,6 +29,9 @@ class PolicyStatus(msgspec.Struct, frozen=True, kw_only=True):
     interruptions: int = 0
     hits: int = 0
     misses: int = 0
+    full_at: int | None = None
+    failures: int = 0
+    failed_at: Instant | None = None
     rooms: tuple[RoomAhead, ...] = ()
 
 
@@ -39,6 +44,8 @@ def read(status: Mapping[str, Any]) -> PolicyStatus:
         grew_at=_instant(status, "lastScaleUpTime"), shrank_at=_instant(status, "lastScaleDownTime"),
         action=_text(status, "lastScalingAction"), reason=_text(status, "lastScalingReason"),
         interruptions=_count(status, "spotInterruptions"), hits=_count(fared, "hits"), misses=_count(fared, "misses"),
+        full_at=_count(status, "fullAtGPUs") or None, failures=_count(status, "providerFailures"),
+        failed_at=_instant(status, "lastProviderFailureTime"),
         rooms=tuple(filter(None, map(_read_room, _list(fared, "headroom")))),
     )
 
@@ -52,7 +59,7 @@ def write_in_flight(some: Sequence[InFlight]) -> list[dict[str, Any]]:
         {
             "pool": each.pool, "tier": str(each.tier), "count": each.count, "base": each.base, "token": each.token,
             "since": units.rfc3339(each.since), "instanceType": each.instance_type, "zone": each.zone,
-            "prewarm": each.is_prewarm,
+            "prewarm": each.is_prewarm, "machine": each.machine, "late": each.is_late,
         }
         for each in some
     ]
@@ -75,7 +82,7 @@ def _read_in_flight(one: Mapping[str, Any]) -> InFlight | None:
     return InFlight(
         pool=_text(one, "pool"), tier=tier, count=_count(one, "count"), base=_count(one, "base"), token=token,
         since=since, instance_type=_text(one, "instanceType"), zone=_text(one, "zone"),
-        is_prewarm=one.get("prewarm") is True,
+        is_prewarm=one.get("prewarm") is True, machine=_text(one, "machine"), is_late=one.get("late") is True,
     )
 
 

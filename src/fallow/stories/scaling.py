@@ -120,6 +120,7 @@ class ScalingStory:
         self._refused: dict[str, _Refusals] = {}  # by uid of the node
         self._asked: set[str] = set()  # tokens of growth that this process asked a cloud for
         self._leaving: dict[str, tuple[ScaledNode, str]] = {}  # by uid: drained for somebody else, and its policy
+        self._recalled = False
         self._complaint = Complaint("which nodes are needed is not known: %s")
         self._said: dict[str, str] = {}
         self._stands: dict[str, Grown] = {}  # by policy: what is on its way since this turn
@@ -187,6 +188,8 @@ class ScalingStory:
 
     async def _plan(self, turn: Turn) -> tuple[ScalingSight, ScalingPlan]:
         sight = await turn.in_time(self._eyes.look(turn.now))
+        if not self._recalled and isinstance(sight.policies, Known):
+            self._memory, self._recalled = deciding.recall(self._memory, sight.policies.value), True
         with stumbling():
             plan = deciding.plan(sight, self._memory, turn.now, terms=self._terms.brain, kept=self._kept)
         return sight, plan
@@ -323,7 +326,7 @@ class ScalingStory:
                 continue
             targets = _find_targets(made.sight, plan.policy.name)
             done += await self._hands.grower.ask_again(plan, cloud, targets, self._asked)
-            done += await self._hands.grower.drop(plan.strays, cloud)
+            done += await self._hands.grower.drop(await self._look_for(plan.strays, turn), cloud)
             self._asked |= {each.token for each in plan.in_flight}
             stands = Grown(in_flight=plan.in_flight, stockouts=plan.stockouts, said="")
             for wanted in plan.grows:
@@ -342,6 +345,11 @@ class ScalingStory:
                 )
                 if stands.failure:
                     break
+
+    async def _look_for(self, strays: Sequence[CloudMachine], turn: Turn) -> list[CloudMachine]:
+        """Those that are no node even now."""
+        joined = await turn.in_time(self._eyes.list_joined()) if strays else frozenset[str]()
+        return [each for each in strays if each.provider_id not in joined]
 
     async def _mark_started(self, made: ScalingCycle, turn: Turn, done: list[str]) -> None:
         """On nodes that were started ahead of demand, until when they stay; later, whether anybody came: each counts
@@ -465,7 +473,7 @@ class ScalingStory:
             status = scaling_statuses.make(
                 shown, before, turn.now, interruptions=self._account.interruptions(each.policy, kept.interruptions),
                 savings=self._account.saved_hourly(each.policy.name, turn.now),
-                prewarms=prewarms,
+                prewarms=prewarms, failed=self._memory.failures.get(each.policy.name),
             )
             await self._hands.statuses.write(each.policy, status)
             if (stopped := each.blocked.get(Blocked.LimitReached, "")) and self._terms.acts:

@@ -79,6 +79,10 @@ def together(gang: GangAsk) -> str:
     return f"cluster-autoscaler was asked for {asked} ({gang.request.state}{more})"
 
 
+def full(gpus: int) -> str:
+    return f"all {gpus} GPUs are busy; a node was added for that before, nobody came, and it is not tried again"
+
+
 def counted(base: str, count: int, pool: str, tier: str, price: float | None) -> str:
     costs = f", {price:g} an hour each" if price is not None else ", of unknown price"
     return f"{base}: {units.many(count, 'node')} of pool {pool} ({tier}{costs})"

@@ -218,7 +218,7 @@ def _tell_policy(
         ),
         in_flight=tuple(
             OnTheWay(pool=each.pool, capacity_type=str(each.tier), count=each.count, since=units.rfc3339(each.since))
-            for each in plan.in_flight
+            for each in plan.in_flight if not each.is_late
         ),
         sold_out=tuple(map(_tell_stock, plan.stockouts)), guess=_tell_guess(plan.guess),
         demand=_tell_demand(sight, policy.name),
