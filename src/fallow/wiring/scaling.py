@@ -62,8 +62,8 @@ def make_parts(ground: Groundwork, later: Later, cloud: Cloud | None) -> Scaling
     eyes = sight.ScalingEyes(ground.api, sight.ScalingSources(
         use=ground.eyes.read_use, find_cloud=find_cloud,
         why_kept=lambda now: find_kept(ground.seen, ground.options.mandate, now), price_of=books.price_of,
-        price_of_type=books.price_of_type,
-        shape_of_type=books.shape_of_type, limits=books.find_limits, past=account.demand.find, status=statuses.find,
+        price_of_type=books.price_of_type, shape_of_type=books.shape_of_type, limits=books.find_limits,
+        past=account.demand.find, status=statuses.find, namespace=ground.namespace if options.acts else "",
     ), wake=lambda: later.looping.wake(SCALING), wake_soon=lambda: _wake_in(later, scaling.GATHERING))
     story = scaling.ScalingStory(
         eyes=eyes, find_cloud=find_cloud, account=account, keep_hours=books.keep_hours,
