@@ -273,9 +273,9 @@ class Ledger:
         stored = ledger_write.read_meta(on)
         until, (generation, of, total) = stored.meta.rolled_until, self._rolled_total
         if (generation, of) != (stored.generation, until):
-            total = _sum_costs(on, self._names, 0, until)
+            total = ledger_read.sum_costs(on, self._names, 0, until)
             self._rolled_total = (stored.generation, until, total)
-        return max(stored.total, total + _sum_costs(on, self._names, until, LAST))
+        return max(stored.total, total + ledger_read.sum_costs(on, self._names, until, LAST))
 
     async def read_began(self) -> Second | None:
         """Nothing is known of the time before; of what was forgotten, to the day. None: it is empty."""
@@ -308,10 +308,6 @@ class Ledger:
     async def read_alerts(self, budget_uid: str = "") -> list[BookedAlert]:
         """Of one budget, or of all."""
         return await self._read(lambda on: ledger_read.read_alerts(on, budget_uid))
-
-
-def _sum_costs(on: SqlSession, names: NameBook, begin: Second, end: Second) -> Nano:
-    return sum(one.total.cost for one in ledger_read.sums(on, names, CostQuery(begin=begin, end=end)))
 
 
 def _set_currency(on: SqlSession, currency: str) -> str:
