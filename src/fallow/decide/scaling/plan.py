@@ -17,12 +17,14 @@ from fallow.decide.scaling import (
     brakes,
     demand,
     drivers,
+    elsewhere,
     fit,
     grow,
     remembered,
     shrink,
     spot,
     templates,
+    words,
 )
 from fallow.decide.scaling.arrivals import ComingNodes
 from fallow.decide.scaling.board import ScalingBoard, find_counted, open_up
@@ -47,6 +49,7 @@ from fallow.model.scaling import (
     GrowReason,
     NodeStay,
     NodeVerdict,
+    PodVerdict,
     PolicyPlan,
     Release,
     ScaledNode,
@@ -108,7 +111,7 @@ def _set_up(
     overlaps, own = drivers.find_overlaps(policies, nodes), drivers.share_out(policies, nodes)
     grounds = tuple(drivers.stand(policy, sight, own[policy.name], overlaps) for policy in policies)
     live = [ground for ground in grounds if not ground.is_blocked]
-    arrived = {ground.policy.name: arrivals.settle(ground, sight.wants, now) for ground in live}
+    arrived = {ground.policy.name: arrivals.settle(ground, nodes, sight.wants, now) for ground in live}
     made = {ground.policy.name: _make_templates(ground, sight, kept) for ground in live}
     usable = np.array([_is_usable(node, now) for node in nodes], np.bool_)
     places = _list_places(kept, usable, [node for node in nodes if _may_come_back(node, now)], arrived, made)
@@ -222,12 +225,13 @@ def _decide(board: ScalingBoard) -> ScalingPlan:
     plans, verdicts = list[PolicyPlan](), list[NodeVerdict]()
     unneeded: dict[str, Instant] = {}
     busy: dict[str, Instant] = {}
+    notes: dict[str, str] = {}  # by uid of a pod: what another autoscaler is left to do for it
     for ground in board.grounds:
         if ground.is_blocked:
             plans.append(_rest(ground))
             verdicts += _hold_all(ground)
             continue
-        made, judged = _decide_one(board, ground, measured[ground.policy.name], busy)
+        made, judged = _decide_one(board, ground, measured[ground.policy.name], busy, notes)
         plans.append(made)
         verdicts += judged.verdicts
         unneeded |= judged.unneeded
@@ -240,9 +244,14 @@ def _decide(board: ScalingBoard) -> ScalingPlan:
         board.memory, unneeded=unneeded, under_used=under_used, calm=calm, busy=busy
     )
     return ScalingPlan(
-        taken_at=board.sight.taken_at, policies=tuple(plans), pods=tuple(board.found.verdicts),
+        taken_at=board.sight.taken_at, policies=tuple(plans),
+        pods=tuple(_add_note(each, notes.get(each.pod.uid, "")) for each in board.found.verdicts),
         nodes=tuple(sorted(verdicts, key=lambda each: each.node)), memory=memory,
     )
+
+
+def _add_note(verdict: PodVerdict, note: str) -> PodVerdict:
+    return msgspec.structs.replace(verdict, because=f"{verdict.because}; {note}") if note else verdict
 
 
 def _rest(ground: PolicyGround) -> PolicyPlan:
@@ -268,7 +277,7 @@ def _count_tiers(nodes: Sequence[ScaledNode]) -> dict[CapacityType, int]:
 
 
 def _decide_one(
-    board: ScalingBoard, ground: PolicyGround, measured: PolicyUse, busy: dict[str, Instant]
+    board: ScalingBoard, ground: PolicyGround, measured: PolicyUse, busy: dict[str, Instant], notes: dict[str, str]
 ) -> tuple[PolicyPlan, shrink.ShrinkFound]:
     policy, arrived = ground.policy, board.arrived[ground.policy.name]
     found = brakes.find(policy, ground.nodes, arrived.booting, measured, board.memory, board.now)
@@ -278,6 +287,8 @@ def _decide_one(
     coming = ahead.look(board, ground, counts, may_open=not grows and not found)
     if ground.is_driven_by_us and not grow.is_resting(policy, ground.past.grew_at, board.now):
         grows += coming.grows
+    over = elsewhere.look(board, ground, counts, may_open=not found)
+    notes |= over.notes
     stop = _find_stop(board, ground, measured, found, grows)
     judged = shrink.judge(
         ground, board.kept.guests,
@@ -295,6 +306,11 @@ def _decide_one(
     blocked = dict(ground.blocked)
     if board.found.nobody:
         blocked[Blocked.NoPoolFits] = f"{units.many(board.found.nobody, 'pod')} fit no pool"
+    if over.stopped:
+        blocked[Blocked.LimitReached] = over.stopped
+    held = grow.count_held(ground.nodes, board.kept.room) if ground.past.full_at else 0
+    full_at = ground.past.full_at if held <= (ground.past.full_at or 0) else None  # else somebody came
+    is_full = policy.name in busy and held == full_at
     acts = policy.acts and not ground.only_advises and Blocked.ProviderUnavailable not in ground.blocked
     made = PolicyPlan(
         policy=policy, driver=ground.driver, acts=acts, blocked=blocked, brakes=found, grows=tuple(grows),
@@ -302,9 +318,9 @@ def _decide_one(
         strays=() if is_halted else tuple(arrived.strays), stockouts=arrived.stockouts,
         wanted={node: pod for node, pod in board.found.wanted.items() if ground.pools.get(node) is not None},
         nodes=len(ground.nodes), by_tier=_count_tiers(ground.nodes), desired=before + grow.count(grows) - len(releases),
-        guess=coming.guess, headroom=coming.headroom, prewarmed=coming.over,
-        pending=len(needs), use=measured.use, cost=_add_prices(ground.nodes),
-        because=_sum_up(ground, found, grows, releases, measured),
+        guess=coming.guess, headroom=coming.headroom, gangs=over.gangs, started=coming.started, prewarmed=coming.over,
+        pending=len(needs), use=measured.use, full_at=full_at, cost=_add_prices(ground.nodes),
+        because=over.stopped or _sum_up(ground, found, grows, releases, measured, is_full=is_full),
     )
     return made, judged
 
@@ -340,9 +356,14 @@ def _find_grows(
         return grows
     if reason := grow.find_reason(policy, needs, now):
         grows += grow.for_pods(reason, needs, opening, counts)[0]
-    elif since is not None and now - since >= grow.BUSY_FOR and not board.arrived[policy.name].open and not grows:
-        grows += grow.for_use(opening, counts)
+    elif not grows and _is_long_busy(since, now) and not board.arrived[policy.name].is_awaiting:
+        held = grow.count_held(ground.nodes, board.kept.room)  # at as many it was tried, and nobody came
+        grows += [] if held == ground.past.full_at else grow.for_use(opening, counts, held)
     return grows
+
+
+def _is_long_busy(since: Instant | None, now: Instant) -> bool:
+    return since is not None and now - since >= grow.BUSY_FOR
 
 
 def _name_usable(board: ScalingBoard, ground: PolicyGround) -> list[str]:
@@ -380,7 +401,7 @@ def _find_stop(
     for last in (ground.past.grew_at, ground.past.shrank_at):
         if last is not None and board.now - last < policy.shrink_rest:
             return Stay(NodeStay.CoolingDown, f"nodes came or went less than {units.spoken(policy.shrink_rest)} ago")
-    if board.arrived[name].open or board.arrived[name].late:
+    if board.arrived[name].is_awaiting or board.arrived[name].late:
         return Stay(NodeStay.CoolingDown, "nodes are on their way")
     if any(node.drain is not None for node in ground.nodes):
         return Stay(NodeStay.CoolingDown, "another node is just being drained")
@@ -402,7 +423,7 @@ def _add_prices(nodes: Sequence[ScaledNode]) -> float | None:
 
 def _sum_up(
     ground: PolicyGround, found: Mapping[Brake, str], grows: Sequence[Grow], releases: Sequence[Release],
-    measured: PolicyUse,
+    measured: PolicyUse, *, is_full: bool,
 ) -> str:
     """The one thing that people should know of it now."""
     if grows:
@@ -413,4 +434,6 @@ def _sum_up(
         return why
     if measured.use is None and ground.nodes:
         return f"nothing to add; nothing may go, for use is not known: {measured.why}"
+    if is_full:
+        return words.full(ground.past.full_at or 0)
     return "nothing is to be added, and nothing may go"

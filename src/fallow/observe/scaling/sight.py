@@ -29,7 +29,8 @@ WhyKept = Callable[[ScaledPod], str]
 
 class ScalingSources(msgspec.Struct, frozen=True, kw_only=True):
     """What is asked elsewhere. `use`: by node and board; raises where it is not known. `why_kept`: what else keeps a
-    pod; raises where that is not seen. `price_of`, `price_of_type`: of an hour of the whole machine."""
+    pod; raises where that is not seen. `price_of`, `price_of_type`: of an hour of the whole machine. `namespace`: where
+    requests of ours for other autoscalers stand; "": none are made."""
 
     use: Callable[[Instant], Awaitable[DeviceUse]]
     why_kept: Callable[[Instant], Awaitable[WhyKept]]
@@ -39,13 +40,14 @@ class ScalingSources(msgspec.Struct, frozen=True, kw_only=True):
     limits: Callable[[Instant], Input[tuple[SpendLimit, ...]]] = lambda now: ABSENT
     past: Callable[[str], DemandPast | None] = lambda policy: None
     status: Callable[[ScalingPolicy], Mapping[str, object]] = lambda policy: policy.status
+    namespace: str = ""
 
 
 class ScalingEyes:
     def __init__(self, api: kube.Api, sources: ScalingSources, wake: Callable[[], None] = lambda: None) -> None:
         self._api, self._sources = api, sources
         self._policies, self._pods = policies.watch(api), pods.PodEyes(api)
-        self._nodes, self._drivers = nodes.watch(api, wake), drivers.DriverEyes(api)
+        self._nodes, self._drivers = nodes.watch(api, wake), drivers.DriverEyes(api, sources.namespace)
         self._see_pod = self._pods.see
 
     async def run(self) -> None:
@@ -130,7 +132,12 @@ class ScalingEyes:
         found = ((each, self._sources.price_of_type(*each)) for each in sorted(asked))
         return {each: price for each, price in found if price is not None}
 
-    # ---- one node, anew ----
+    # ---- anew ----
+
+    async def list_joined(self) -> frozenset[str]:
+        """By the provider's id, the machines that are nodes, asked of the server itself. Raises what it says."""
+        pages = self._api.list_pages(kube.NODES, item=nodes.ScaledNodeItem)
+        return frozenset([one.spec.provider_id async for page in pages for one in page.items])
 
     async def look_at(self, name: str, now: Instant) -> tuple[ScaledNode, tuple[ScaledPod, ...]] | None:
         """The node and everybody on it, asked of the server itself; None: it is gone. Raises what the server says."""
