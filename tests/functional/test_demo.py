@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from fallow.sim.world import world
+from fallow.sim.world import nouns
 
 PROGRAM = [sys.executable, "-c", "from fallow.doors.cli.main import fallow; fallow()"]
 
@@ -81,13 +81,13 @@ def test_with_real_duty_cycles_the_day_says_so_and_is_the_same_again(tmp_path: P
     assert hours_of(first.stdout) == hours_of(second.stdout) != []
 
 
-@pytest.mark.parametrize("fault", world.Fault, ids=str)
-def test_each_fault_comes_in_the_day_and_harms_nobody(tmp_path: Path, fault: world.Fault) -> None:
+@pytest.mark.parametrize("fault", nouns.Fault, ids=str)
+def test_each_fault_comes_in_the_day_and_harms_nobody(tmp_path: Path, fault: nouns.Fault) -> None:
     done = play(tmp_path, "--hours", "5", "--faults", str(fault))
     assert done.returncode == 0, done.stdout + done.stderr
     struck = [line.endswith(f"; fault {fault}") for line in hours_of(done.stdout)]
     assert struck == [True, False, False, False, False]  # from a fifth of the day on, for a twentieth of it
-    assert ("without a decision" in done.stdout) == (fault is world.Fault.clock_jump)
+    assert ("without a decision" in done.stdout) == (fault is nouns.Fault.clock_jump)
     assert "quiet, measured, announced, and the way back exact" in done.stdout
 
 

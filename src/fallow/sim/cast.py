@@ -19,7 +19,8 @@ from fallow.sim import calling
 from fallow.sim.traces import openb, published
 from fallow.sim.world import lives, shapes
 from fallow.sim.world.lives import LifeSpan, Percents
-from fallow.sim.world.world import PARTS, Mode, Part, SimNode, World
+from fallow.sim.world.nouns import PARTS, Mode, Part, SimNode
+from fallow.sim.world.world import World
 
 MONDAY: Final[Instant] = parse_instant("2026-11-16T00:00:00Z")
 MODELS: Final = ("NVIDIA-A100-SXM4-80GB", "NVIDIA-A100-SXM4-40GB", "Tesla-V100-SXM2-16GB", "Tesla-T4")

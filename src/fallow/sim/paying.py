@@ -16,7 +16,8 @@ import msgspec
 from fallow import names
 from fallow.model import gpus, units
 from fallow.model.units import DAY, HOUR, Instant, Seconds
-from fallow.sim.world.world import PARTS, Part, SimNode, World
+from fallow.sim.world.nouns import PARTS, Part, SimNode
+from fallow.sim.world.world import World
 
 Object: TypeAlias = dict[str, Any]
 

@@ -27,9 +27,9 @@ from fallow.sim.servers import store as stores
 from fallow.sim.servers.kubernetes import patches, server
 from fallow.sim.servers.prometheus import samples
 from fallow.sim.servers.prometheus import server as prometheus
-from fallow.sim.world import edits, laws, shapes
+from fallow.sim.world import edits, laws, nouns, shapes
 from fallow.sim.world import world as worlds
-from fallow.sim.world.world import Fault
+from fallow.sim.world.nouns import Fault
 from fallow.wiring import daemon
 from fallow.wiring.books import BOOKS, COMMITMENTS, SAVINGS
 from fallow.wiring.budgets import BUDGETS
@@ -212,7 +212,7 @@ class Stage:
                 self._measured_at = self.world.now
                 await self._measure()
 
-    def _watch_pause(self, workload: worlds.SimWorkload, after: Object) -> None:
+    def _watch_pause(self, workload: nouns.SimWorkload, after: Object) -> None:
         """The product wrote on a workload: if that stops it, may it?"""
         before = workload.object
         if edits.has_stopped(before) or not edits.has_stopped(after):
@@ -225,7 +225,7 @@ class Stage:
         except laws.LawBroken as broken:
             self.broken.append(f"{workload.part.namespace}/{workload.part.name}: {broken}")
 
-    def _as_pause(self, workload: worlds.SimWorkload) -> decision.Pause:
+    def _as_pause(self, workload: nouns.SimWorkload) -> decision.Pause:
         rule, seats = self._rule_of(workload), workload.part.seats
         finding = decision.Finding(
             workload=workload.view, verdict=decision.Verdict.idle, reason=decision.Reason.GoneIdle, because="",
@@ -233,12 +233,12 @@ class Stage:
         )
         return decision.Pause(finding, "")
 
-    def _rule_of(self, workload: worlds.SimWorkload) -> idle.Rule:
+    def _rule_of(self, workload: nouns.SimWorkload) -> idle.Rule:
         fitting = [each for each in self._policies if not each.classes or workload.part.class_ in each.classes]
         return max(fitting, key=lambda each: each.priority).rule if fitting else self.options.mandate.rule
 
 
-def _find_mode(pod: Object, patch: Sequence[Object], asked: worlds.Mode) -> worlds.Mode:
+def _find_mode(pod: Object, patch: Sequence[Object], asked: nouns.Mode) -> nouns.Mode:
     """Of what a pod is given a part, once it is changed like this."""
     if not patch:
         return asked

@@ -17,7 +17,8 @@ from fallow.model.units import HOUR, MINUTE, parse_instant
 from fallow.sim import cast, paying, stage
 from fallow.sim.servers import store as stores
 from fallow.sim.world.lives import LifeSpan
-from fallow.sim.world.world import Part, SimNode, World
+from fallow.sim.world.nouns import Part, SimNode
+from fallow.sim.world.world import World
 
 NOW = parse_instant("2026-11-16T08:35:00Z")
 

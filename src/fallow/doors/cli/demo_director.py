@@ -18,8 +18,8 @@ from fallow.doors.cli import demo_view as view
 from fallow.model import cluster, decision, gpus, kinds, marks, units
 from fallow.model.units import DAY, HOUR, Instant, Seconds
 from fallow.sim import backtest, stage
-from fallow.sim.world import world as worlds
-from fallow.sim.world.world import SimState
+from fallow.sim.world import nouns
+from fallow.sim.world.nouns import SimState
 
 _KEPT = 100  # happenings remembered for the picture
 _PERSON = {
@@ -68,7 +68,7 @@ class Director:
         self._held: dict[str, tuple[int, ...]] = {}  # slots by the uid of who had them a cycle ago
         self._said: dict[str, Said] = {}  # by uid, what was told of
         self._freed: dict[int, str] = {}  # slots that a pause freed and nobody took: whose they were
-        self._shared_by: dict[str, worlds.Mode] = {}  # by uid: of what it was given a part, though it asked for more
+        self._shared_by: dict[str, nouns.Mode] = {}  # by uid: of what it was given a part, though it asked for more
         self.news = demo_nodes.NodeNews(on)
         self._taken_back: list[str] = []  # who has whole GPUs again, because sharing hurt it
 
@@ -139,7 +139,7 @@ class Director:
             for one in self.on.world.workloads if one.pods
         }
 
-    def _hear_of(self, workload: worlds.SimWorkload, change: worlds.SimChange) -> Iterator[view.Happening]:
+    def _hear_of(self, workload: nouns.SimWorkload, change: nouns.SimChange) -> Iterator[view.Happening]:
         name = f"{workload.part.namespace}/{workload.part.name}"
         if change.what in _PERSON:
             kind, words = _PERSON[change.what]
@@ -152,7 +152,7 @@ class Director:
                 self._taken_back.append(name)
         elif change.what == "shares":
             self._shared_by[change.uid] = workload.mode
-            part = f"1/{worlds.PARTS[workload.mode]} of one ({_WAYS[workload.mode]})"
+            part = f"1/{nouns.PARTS[workload.mode]} of one ({_WAYS[workload.mode]})"
             yield view.Happening(change.at, "share", f"{name} asks for a whole GPU and is given {part}")
         elif change.what == SimState.paused:
             self._freed |= dict.fromkeys(self._held.get(change.uid, ()), change.uid)
@@ -163,7 +163,7 @@ class Director:
             yield from self._hear_taken(workload, change, name)
 
     def _hear_taken(
-        self, workload: worlds.SimWorkload, change: worlds.SimChange, name: str
+        self, workload: nouns.SimWorkload, change: nouns.SimChange, name: str
     ) -> Iterator[view.Happening]:
         """Whoever comes back has no claim any more on what it left; whoever else takes of that profits from a pause."""
         self._freed = {slot: whose for slot, whose in self._freed.items() if whose != workload.uid}
@@ -252,10 +252,10 @@ class Director:
         """The GPUs of these slots, by node and index."""
         return {(node.name, gpu) for node, gpu, _ in map(self.on.world.device_of, slots)}
 
-    def _find(self, workload: worlds.SimWorkload) -> decision.Finding | None:
+    def _find(self, workload: nouns.SimWorkload) -> decision.Finding | None:
         return self._findings.get((workload.part.kind, workload.part.namespace, workload.part.name))
 
-    def _state(self, workload: worlds.SimWorkload) -> str:
+    def _state(self, workload: nouns.SimWorkload) -> str:
         found = self._find(workload)
         if workload.state is SimState.starting or (found and found.reason is decision.Reason.PodStarting):
             return view.STARTING
@@ -267,7 +267,7 @@ class Director:
 
     def _find_unknowns(self) -> tuple[view.Unknown, ...]:
         """By reason, that of the most GPUs first; only GPUs that the map marks so are counted."""
-        of: dict[str, list[tuple[worlds.SimWorkload, str]]] = {}
+        of: dict[str, list[tuple[nouns.SimWorkload, str]]] = {}
         for one in self.on.world.workloads:
             if one.state is SimState.running and self._state(one) == view.UNKNOWN:
                 found = self._find(one)
@@ -279,7 +279,7 @@ class Director:
         return tuple(sorted((self._explain(some, marked) for some in of.values()), key=lambda one: -one.gpus))
 
     def _explain(
-        self, some: Sequence[tuple[worlds.SimWorkload, str]], marked: set[tuple[str, int]]
+        self, some: Sequence[tuple[nouns.SimWorkload, str]], marked: set[tuple[str, int]]
     ) -> view.Unknown:
         nodes = list(dict.fromkeys(pod.node for one, _ in some for pod in one.pods))
         more = f" and {len(nodes) - 2} more" if len(nodes) > 2 else ""
@@ -318,7 +318,7 @@ class Director:
             if steps:
                 way = self._shared_by[one.uid]
                 by_way[_WAYS[way]] = by_way.get(_WAYS[way], 0) + 1
-                hours += steps * world.span.step / HOUR * (1 - 1 / worlds.PARTS[way])
+                hours += steps * world.span.step / HOUR * (1 - 1 / nouns.PARTS[way])
         return demo_report.DayShared(by_way=by_way, spared_gpu_hours=hours, taken_back=tuple(self._taken_back))
 
     def report(self) -> None:
@@ -346,7 +346,7 @@ class Director:
         ))
 
 
-def _read_said(workload: worlds.SimWorkload) -> Said:
+def _read_said(workload: nouns.SimWorkload) -> Said:
     said = workload.view.marks
     return Said(
         said.get(names.ACK_UNTIL) or said.get(names.ACK_UNTIL_ALIAS) or "",

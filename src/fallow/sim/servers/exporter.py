@@ -21,7 +21,8 @@ from fallow.model.units import Instant
 from fallow.model.usage import Floats
 from fallow.sim.servers import dcgm
 from fallow.sim.world import lives
-from fallow.sim.world.world import MIG_PROFILE, SHARED, Fault, SimNode, World
+from fallow.sim.world.nouns import MIG_PROFILE, SHARED, Fault, SimNode
+from fallow.sim.world.world import World
 
 IDLE_SHARE = 0.2  # of its rated power that a board draws which holds a context and does nothing
 UNRATED_WATTS = 300.0  # of a model that nobody knows

@@ -5,7 +5,8 @@ import numpy as np
 from fallow.model.units import MINUTE
 from fallow.sim import cast
 from fallow.sim.world.lives import LifeSpan
-from fallow.sim.world.world import Part, SimNode, SimState, World
+from fallow.sim.world.nouns import Part, SimNode, SimState
+from fallow.sim.world.world import World
 
 
 def make(*parts: Part, nodes: list[SimNode]) -> World:
