@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
@@ -19,7 +19,7 @@ from fallow.clients import errors
 from fallow.clients.kubernetes import api as kube
 from fallow.clients.kubernetes import config
 from fallow.decide import scaling as deciding
-from fallow.model import emptying, scaling
+from fallow.model import emptying, scaling, units
 from fallow.model.cost import CapacityType
 from fallow.model.machines import (
     CloudMachine,
@@ -115,6 +115,7 @@ class Scene:
         self.cloud = PretendMachines(cluster, **{"spot": 0, "on-demand": 0})
         self.use: Callable[[], DeviceUse] | None = None
         self.acts, self.kept = True, ""
+        self.meanwhile: Callable[[], Awaitable[None]] | None = None  # what happens while it looks
         self.account = ScalingAccount(telemetry.Telemetry())
         self.fresh()
 
@@ -137,6 +138,8 @@ class Scene:
         )
 
     async def _measure(self, now: float) -> DeviceUse:
+        if self.meanwhile is not None:
+            await self.meanwhile()
         if self.use is None:
             raise errors.Unreachable("Prometheus is down")
         return self.use()
@@ -564,6 +567,32 @@ async def test_a_spot_node_is_cordoned_replaced_and_left_in_order_before_it_ends
     assert len(bodies) == 2
     assert all(grace is None or grace >= 1 for grace in graces)
     assert all(body["deleteOptions"]["preconditions"]["uid"] for body in bodies)
+
+
+@pytest.mark.accepts("scaling", 17)
+async def test_a_notice_that_comes_while_all_is_looked_at_moves_nobody_before_the_replacement(scene: Scene) -> None:
+    await scene.policy()
+    node = await scene.node("a", group="spot")
+    await scene.cluster.deployment(
+        "one", gpus=4, nodeSelector={SCENE: scene.cluster.namespace},
+        annotations={names.EVICTION_PRIORITY: "low", names.SPOT_OK: "true"},
+    )
+    scene.busy(a=0.9)
+    ends = units.rfc3339(time.time() + 120.0)
+
+    async def tell() -> None:
+        said = {names.SPOT_WARNING: ends, names.SPOT_TERMINATION: ends}
+        await scene.cluster.patch(await scene.cluster.get("v1", "Node", node), {"metadata": {"annotations": said}})
+        await scene.eyes.list_once()
+
+    scene.meanwhile = tell
+    await scene.turn()
+    assert [each.uri for each in scene.written("/eviction", ("create",))] == []
+    scene.meanwhile = None
+    await scene.turn()
+    assert sum(each.count for each in scene.cloud.asked) == 1
+    assert len(scene.written("/eviction", ("create",))) == 1
+
 
 
 async def test_a_pod_that_nobody_makes_again_stays_and_two_budgets_block(scene: Scene) -> None:

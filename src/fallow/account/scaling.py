@@ -65,9 +65,10 @@ class ScalingAccount:
             return
         ref = cluster.Ref(names.GROUP, names.POLICY_VERSION, names.SCALING_POLICY_KIND, "", policy.name, policy.uid)
         gpus = (pool.gpus or 0) * wanted.count or None
+        price = wanted.price if pool is wanted.pool else None
         self._put(Chapter((_entry(
             Happened.nodes_added, said, now, ref=ref, policy=policy.name, reason=str(wanted.reason), detail=pool.name,
-            gpus=gpus, per_hour=None if wanted.price is None else wanted.price * wanted.count,
+            gpus=gpus, per_hour=None if price is None else price * wanted.count,
         ),)))
 
     def note_removed(self, node: ScaledNode, policy: str, because: str, now: Instant) -> None:
