@@ -67,7 +67,7 @@ def test_one_budget_is_too_small_for_its_team_and_one_suffices(seed: int) -> Non
     assert [rule.threshold for rule in tight.alerts] == [80, 100]
     assert tight.amount is not None
     assert ample.amount is not None
-    rate = sum(paying.MACHINES[gpus.normalise(node.model)].per_hour for node in world.nodes.values())
+    rate = sum(paying.MACHINES[gpus.normalise(node.model)].per_hour() for node in world.nodes.values())
     assert ample.amount > rate * 48
 
 

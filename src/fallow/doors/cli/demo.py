@@ -30,7 +30,7 @@ from fallow.doors.cli import demo_director, demo_nodes, demo_report, main, pasts
 from fallow.doors.cli import demo_view as view
 from fallow.model import units
 from fallow.model.units import HOUR, MINUTE, Instant, Seconds
-from fallow.sim import cast, paying, shelf, stage
+from fallow.sim import cast, fleet, paying, shelf, stage
 from fallow.sim.servers import boxes
 from fallow.sim.world import nouns
 from fallow.sim.world import world as worlds
@@ -108,7 +108,7 @@ def choose_past(hours: float, seed: int, nodes: int, trace: str | None) -> shelf
     if trace is not None:
         return pasts.read_trace(trace, seed=seed, hours=hours, nodes=nodes)
     real, why = shelf.open_real_lives(pasts.traces_folder())
-    make = functools.partial(cast.make_world, seed=seed, nodes=nodes, hours=hours, real=real)
+    make = functools.partial(cast.make_world, seed=seed, nodes=nodes, hours=hours, real=real, bursts=True)
     what = "; all lives are made up" if real is None else " in which services and notebooks do what real GPUs did"
     return shelf.PastWorld(make, f"a made-up day (seed {seed}){what}: {why}")
 
@@ -153,7 +153,7 @@ async def _open_stage(
                 paying.make_prices("default", world.now), *paying.make_budgets(world, length, read.webhook),
                 *demo_gate.make_policies(world),
             ],
-            gate=demo_gate.opened,
+            gate=demo_gate.opened, fleet=fleet.Fleet(world, length),
         ))
         demo_gate.plan_force(on, length)
         demo_nodes.plan_cut(on, length)

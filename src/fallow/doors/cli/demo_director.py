@@ -54,6 +54,7 @@ class Director:
         self.on, self.speed, self.stop = on, speed, stop
         self.began, self.ends = on.world.now, on.world.now + length
         self.is_live = False  # the day is over
+        self._first = [node for node in on.world.nodes.values() if node.there]
         self.feed: list[view.Happening] = []
         self.by_hand: list[str] = []  # who was paused by somebody who looked in
         self.notices = self.frozen = self.failed = self.taken = 0
@@ -105,7 +106,8 @@ class Director:
 
     async def read_books(self) -> None:
         self._read_at = self.on.world.now
-        self.books = await demo_books.read(self.on.product, self.began, self._read_at)
+        fleet = self.on.rented.fleet if self.on.rented is not None else None
+        self.books = await demo_books.read(self.on.product, self.began, self._read_at, fleet)
 
     async def close_books(self) -> None:
         """So that the report has all of the day, and no more."""
@@ -130,6 +132,13 @@ class Director:
                 yield view.Happening(change.at, "person", "GPUSharingPolicies go from audit to enforce")
             elif change.what.startswith("asks for "):
                 yield view.Happening(change.at, "person", f"somebody {change.what}, by a GPUNodeConfig")
+            elif change.by == "cloud":
+                yield view.Happening(change.at, "node", f"the cloud {change.what}: its machine ends in two minutes")
+            elif change.what == "joined":
+                node = self.on.world.nodes[change.uid]
+                yield view.Happening(change.at, "node", f"{node.name} is there, a machine of {node.pool} ({node.tier})")
+            elif change.what == "left":
+                yield view.Happening(change.at, "node", f"{change.uid} is gone")
             elif change.what.endswith((" begins", " over")):
                 yield view.Happening(change.at, "fault", f"{change.what} {change.uid}")
             elif workload is not None and (change.what, after) != ("missed", "regretted"):  # that was told
@@ -239,7 +248,7 @@ class Director:
                 node, gpu, _ = world.device_of(slot)
                 states.setdefault((node.name, gpu), set()).add(self._state(workload))
         freed = self._devices(self._freed)
-        for node in world.nodes.values():
+        for node in (node for node in world.nodes.values() if node.there):
             every = [(node.name, gpu) for gpu in range(node.gpus)]
             cells = [
                 next((state for state in _LIVELIEST if state in states.get(each, ())), None)
@@ -325,7 +334,7 @@ class Director:
         """By the books as they were closed."""
         world = self.on.world
         day, spent = world.now - self.began, time.monotonic() - self._started
-        every, mean = sum(node.gpus for node in world.nodes.values()), sum(self.took) / max(1, len(self.took))
+        every, mean = sum(node.gpus for node in self._first), sum(self.took) / max(1, len(self.took))
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / _RSS_UNIT
         broken = f"{len(self.on.broken)} broke a promise" if self.on.broken else ""
         hands = ", ".join(self.by_hand)
@@ -336,7 +345,7 @@ class Director:
             shared=self._find_shared(), nodes=tuple(demo_nodes.say(self.news)),
         )
         demo_report.tell(summary, (
-            f"{units.humane(day)} of {every} GPUs on {len(world.nodes)} nodes with {len(world.workloads)} workloads in "
+            f"{units.humane(day)} of {every} GPUs on {len(self._first)} nodes with {len(world.workloads)} workloads in "
             f"{spent:.1f} s ({day / max(spent, 1e-9):,.0f} times as fast as life)",
             f"{len(self.took)} cycles of the controller over sockets, {1000 * mean:.0f} ms each, the longest "
             f"{max(self.took, default=0.0):.2f} s; {memory:.0f} MB of memory at most",

@@ -25,7 +25,7 @@ Object: TypeAlias = dict[str, Any]
 
 ASKED_AT: Final = 0.35  # of the day
 MODEL: Final = "NVIDIA-A100-SXM4-80GB"
-ACTING: Final = {"sharing": "act", "consolidation": "act"}  # flags
+ACTING: Final = {"sharing": "act", "consolidation": "act", "scaling": "act"}  # flags
 
 
 class NodeCut(msgspec.Struct, frozen=True):

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from fallow import names
-from fallow.model.policies import attribution_crd, budget_crd, idle_crd, nodeconfig_crd, sharing_crd
+from fallow.model.policies import attribution_crd, budget_crd, idle_crd, nodeconfig_crd, scaling_crd, sharing_crd
 from fallow.model.units import Instant
 from fallow.sim import paying
 from fallow.sim.servers import store as stores
@@ -27,6 +27,11 @@ Watch: TypeAlias = Callable[[nouns.SimWorkload, Object], None]
 OWNER = "kubectl-create"  # who made the workloads
 BY_HAND, BY_COMMAND = "kubectl-edit", names.RESUME_FIELD_MANAGER
 SERVICES = ("InferenceService", "LLMInferenceService")
+
+
+_UNSHARED = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
+    "nodeSelectorTerms": [{"matchExpressions": [{"key": names.GPU_REPLICAS, "operator": "DoesNotExist"}]}],
+}}}
 
 
 class _Shown(msgspec.Struct):
@@ -53,7 +58,7 @@ class Objects:
         self.step()
 
     def _lay_ground(self) -> None:
-        ours = (idle_crd, budget_crd, attribution_crd, sharing_crd, nodeconfig_crd)
+        ours = (idle_crd, budget_crd, attribution_crd, sharing_crd, nodeconfig_crd, scaling_crd)
         for definition in [*shapes.make_definitions(), *(each.define() for each in ours)]:
             self._store.create(definition)
         for name in sorted({"default", shapes.EXPORTERS, *(one.part.namespace for one in self._world.workloads)}):
@@ -61,15 +66,6 @@ class Objects:
                 labels = {"team": team} if (team := name.removeprefix("team-")) != name else {}
                 made = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
                 self._store.create({**made, "status": {"phase": "Active"}})
-        for index, node in enumerate(self._world.nodes.values()):
-            labels, annotations = paying.mark_node(node)
-            made = shapes.make_node(
-                node.name, model=node.model, gpus=node.gpus, ip=_node_ip(index), mode=node.mode,
-                slices=nouns.PARTS[node.mode], resource=nouns.RESOURCES[node.mode],
-                pool=node.pool, labels=labels, annotations=annotations,
-            )
-            self._store.create(made)
-            self._ready[node.name] = True
 
     def show_exporters(self, ports: Mapping[str, int]) -> None:
         """The exporters' pods, by which they are found. They share the machine's own address."""
@@ -82,20 +78,44 @@ class Objects:
         self._seen += len(changes)
         self._is_stepping = True
         try:
+            self._show_nodes()
             for uid in dict.fromkeys(change.uid for change in changes):
                 workload = self._world.find(uid)
                 if workload is not None and workload.state is not nouns.SimState.absent:
                     self._show(workload)
-            self._show_nodes()
+            for node in self._world.nodes.values():
+                if not node.there:
+                    self._remove_node(node)
         finally:
             self._is_stepping = False
 
     def _show_nodes(self) -> None:
         for index, node in enumerate(self._world.nodes.values()):
-            if self._ready[node.name] != node.ready:
+            if node.there and node.name not in self._ready:
+                self._create_node(node, index)
+            elif node.there and self._ready[node.name] != node.ready:
                 self._ready[node.name] = node.ready
                 status = shapes.node_status(_node_ip(index), ready=node.ready, since=self._world.now)
                 self._store.patch(stores.Key("", "Node", "", node.name), {"status": status})
+
+    def _create_node(self, node: nouns.SimNode, index: int) -> None:
+        labels, annotations = paying.mark_node(node)
+        self._store.create(shapes.make_node(
+            node.name, model=node.model, gpus=node.gpus, ip=_node_ip(index), mode=node.mode,
+            slices=nouns.PARTS[node.mode], resource=nouns.RESOURCES[node.mode],
+            pool=node.pool, machine=node.machine, labels=labels, annotations=annotations,
+        ))
+        self._ready[node.name] = True
+
+    def _remove_node(self, node: nouns.SimNode) -> None:
+        """As a cloud's controller does it once the machine is gone: the Node, and what still was on it."""
+        if self._ready.pop(node.name, None) is not None:
+            for key in (
+                stores.Key("", "Pod", shapes.EXPORTERS, shapes.name_exporter(node.name)),
+                stores.Key("", "Node", "", node.name),
+            ):
+                if self._store.find(key) is not None:
+                    self._store.delete(key)
 
     def _show(self, workload: nouns.SimWorkload) -> None:
         shown = self._shown.get(workload.uid) or self._create(workload)
@@ -176,8 +196,13 @@ class Objects:
         made = shapes.make_pod(
             self._owner_of(workload, shown, number), pod.name, node=pod.node, gpus=part.gpus,
             resource=nouns.RESOURCES[part.mode], status=status,
-            labels={names.LWS_NAME_LABEL: part.name} if part.kind == "LeaderWorkerSet" else {},
+            labels={
+                **({names.LWS_NAME_LABEL: part.name} if part.kind == "LeaderWorkerSet" else {}),
+                **({names.SPOT_OK: "true"} if part.errand else {}),
+            },
         )
+        if part.errand:
+            made["spec"]["affinity"] = _UNSHARED
         return patches.json_patch(made, list(workload.patch)) if workload.patch else made
 
     def ask(self, workload: nouns.SimWorkload) -> Object:

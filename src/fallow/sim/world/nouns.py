@@ -55,6 +55,8 @@ class SimNode(msgspec.Struct):
     first: int = 0  # its first slot
     pool: str = ""  # "" = none in particular
     there: bool = True  # False: no machine has this name now
+    tier: str = ""  # how it is paid for; "" = as machines of its model usually are
+    machine: str = ""  # what its cloud calls it; "" = no cloud does
 
     @property
     def is_open(self) -> bool:
@@ -96,6 +98,7 @@ class Part(msgspec.Struct, frozen=True):
     ends_at: Instant | None = None  # None: it stays
     restarts_at: Instant | None = None  # its owner rolls it out anew
     memory: float | None = None  # of each GPU, MiB at most; None: nobody knows
+    errand: bool = False  # it wants whole GPUs, and may run on a machine that its cloud may take back
 
     @property
     def pods(self) -> int:

@@ -247,10 +247,18 @@ class World:
         self.note_of("joined", name)
         self._serve_queue()
 
+    def join(self, node: SimNode) -> None:
+        """A machine that was never here becomes a node."""
+        self.nodes[node.name] = node
+        self._nodes.append(node)
+        node.first = self._free.add(node.slots, (node.mode, node.model), node.crowd)
+        self._lengthen(node)
+        self.bring(node.name)
+
     def take(self, name: str) -> None:
         """Its machine is gone; whoever was there begins anew."""
         node = self.nodes[name]
-        node.there = False
+        node.there = node.cordoned = False
         self._open(node)
         self.pods_version += 1
         for workload in [one for one in self.workloads if any(pod.node == name for pod in one.pods)]:
@@ -265,13 +273,17 @@ class World:
             return False
         node.mode = mode
         node.first = self._free.lay_anew(self._nodes.index(node), node.slots, (mode, node.model), node.crowd)
-        self.slot_node = self._free.node_of
-        self.seat_at = np.append(self.seat_at, np.full(node.slots, -1))
-        self.uuids += name_devices(node)
+        self._lengthen(node)
         self.pods_version += 1
         self.note_of("cut anew", name)
         self._serve_queue()
         return True
+
+    def _lengthen(self, node: SimNode) -> None:
+        """Its slots are the last."""
+        self.slot_node = self._free.node_of
+        self.seat_at = np.append(self.seat_at, np.full(node.slots, -1))
+        self.uuids += name_devices(node)
 
     def evict(self, workload: SimWorkload, number: int) -> None:
         """One of its pods had to go: another comes elsewhere; where there is no room for it alone, all begin anew."""
