@@ -83,6 +83,7 @@ class Gate:
     async def stop(self) -> int:
         assert self.process is not None
         if self.process.poll() is None:
+            self.process.send_signal(signal.SIGCONT)
             self.process.send_signal(signal.SIGTERM)
         return self.process.wait(30)
 

@@ -35,6 +35,7 @@ _MIG = names.MIG_PREFIX
 _UNKNOWN_CLAIM = ""
 _SUFFIXES = {"k": 1_000}  # the server writes 1000 as 1k
 _ENDED = ("Succeeded", "Failed")
+_MOST_AFFINITY = 8192  # bytes
 MOST_GPUS = 10_000  # of one pod: no node has as many, cut and shared as finely as may be
 
 
@@ -315,6 +316,10 @@ def _read_unschedulable(conditions: Sequence[objects.ObjectCondition] | None) ->
 
 
 def required_terms(raw: msgspec.Raw) -> Any:
+    """What is longer than anybody writes by hand accepts no node here: compared with each of thousands, one pod would
+    keep us busy for minutes."""
+    if len(bytes(raw)) > _MOST_AFFINITY:
+        return []
     affinity = (msgspec.json.decode(raw) or {}).get("nodeAffinity") or {}
     return (affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}).get("nodeSelectorTerms")
 
