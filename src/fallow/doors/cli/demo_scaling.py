@@ -66,14 +66,14 @@ async def read(
         since=span.begin, until=span.end + 1, limit=_MOST,
         types=frozenset({Happened.nodes_added, Happened.node_removed, Happened.interrupted}),
     )
-    told = await made.audit.read(asked)
+    entries = await made.audit.read(asked)
     came = {node.name for node in fleet.came}
     rate = sum((paying.rate_of(node) for node in fleet.first), Decimal(0))
     return DayScaled(
         first=len(fleet.first), added=len(came), sold_out=fleet.cloud.refused,
-        released=sum(each.type is Happened.node_removed for each in told),
-        taken_back=sum(each.type is Happened.interrupted for each in told),
-        replaced=sum(each.reason == GrowReason.SpotReplacement for each in told),
+        released=sum(each.type is Happened.node_removed for each in entries),
+        taken_back=sum(each.type is Happened.interrupted for each in entries),
+        replaced=sum(each.reason == GrowReason.SpotReplacement for each in entries),
         paid=money.to_cent(sum(each.total.cost for each in sums)),
         of_added=money.to_cent(sum(each.total.cost for each in sums if each.key[0] in came)),
         alone=round(100 * rate * (span.end - span.begin) / 3600), saved=saved.saved if saved is not None else 0.0,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 REGRET: Final = 15 * MINUTE  # activity wanted within so long after a pause makes it a regretted one
 
 
-class Owners:
+class SimOwners:
     def __init__(self, world: "World", seed: int) -> None:
         self._world, self._rng = world, np.random.default_rng([seed, 1])
 

@@ -38,7 +38,7 @@ from fallow.sim.world.nouns import (
     name_devices,
     settle,
 )
-from fallow.sim.world.owners import Owners
+from fallow.sim.world.owners import SimOwners
 
 
 class _Broken(msgspec.Struct, frozen=True):
@@ -62,7 +62,7 @@ class World:
         self.pods_version = self.objects_version = 0  # how often pods and objects changed
         self.faults: dict[Fault, _Broken] = {}
         self._log: list[SimChange] = []
-        self._owners = Owners(self, seed)
+        self._owners = SimOwners(self, seed)
         self._events: list[tuple[Instant, int, Callable[[], None]]] = []
         self._order, self._queue = itertools.count(), list[SimWorkload]()
         self.is_gated = False  # new pods wait until somebody lets them in
