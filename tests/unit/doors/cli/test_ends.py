@@ -144,6 +144,16 @@ def test_a_verb_that_is_nearly_right_is_suggested():
     assert done.stderr.splitlines()[-1] == "Error: there is no command 'idel'; did you mean `fallow idle`?"
 
 
+@pytest.mark.parametrize(("words", "said"), [
+    ("cost reprot", "'reprot'; did you mean `fallow cost report` or"),
+    ("scale paln", "did you mean `fallow scale plan`?"), ("pack plna", "did you mean `fallow pack plan`?"),
+    ("cost savings", "there is no command 'savings'; --help lists"),
+])
+def test_a_command_of_a_command_that_is_not_there_is_told_in_the_same_way(words, said):
+    done = CliRunner().invoke(main.fallow, words.split(), prog_name="fallow")
+    assert (done.exit_code, said in done.stderr.splitlines()[-1]) == (2, True), done.output
+
+
 @pytest.mark.parametrize("verb", main.VERBS)
 def test_to_describe_a_verb_nothing_it_works_with_is_loaded(verb):
     code = (
