@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from docs import chart_pages, chart_values, roles
+from docs import boards, chart_pages, chart_values, roles
 from docs.chart_swaps import (
     ACTS,
     BOOKS,
@@ -232,8 +232,7 @@ FILES: dict[str, Callable[[], str]] = {
         for path in sorted((ROOT / "deploy" / "base").glob("1*crd*.yaml"))
     },
     **{
-        f"{CHART}/dashboards/{path.name}": partial(copied, str(path.relative_to(ROOT)))
-        for path in sorted((ROOT / "dashboards").glob("*.json"))
+        f"{CHART}/{path}": partial(copied, path) for path in boards.FILES
     },
 }
 BY_HAND: Mapping[str, str] = {

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import yaml
 
-from docs import bounds, chart, roles
+from docs import boards, bounds, chart, roles
 from fallow import settings, telemetry
 from fallow.model import reasons
 from fallow.model.policies import attribution_crd, budget_crd, idle_crd, nodeconfig_crd, scaling_crd, sharing_crd
@@ -106,7 +106,8 @@ DOCUMENTS: dict[str, Callable[[], str]] = {
     "docs/operators/flags.md": flags, "docs/operators/metrics.md": metrics, "docs/operators/reasons.md": reason_page,
     "docs/operators/alerts.md": alerts, "deploy/base/10-crd.yaml": crd, "deploy/base/11-cost-crds.yaml": cost_crds,
     "deploy/base/12-sharing-crds.yaml": sharing_crds, "deploy/base/13-scaling-crd.yaml": scaling_crds,
-    **roles.FILES, **bounds.FILES, **chart.FILES,  # the chart last: it reads the others
+    **boards.FILES, **boards.VALUES, **roles.FILES, **bounds.FILES,
+    **chart.FILES,  # the last: it reads the others
 }
 
 

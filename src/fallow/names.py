@@ -312,7 +312,10 @@ SPOT_INTERRUPTION: Final = f"{GROUP}/spot-interruption"  # the taint that goes w
 SPOT_WARNING: Final = f"{GROUP}/spot-interruption-warning"  # RFC 3339: when the node's watch saw the notice
 SPOT_TERMINATION: Final = f"{GROUP}/spot-termination-time"  # RFC 3339: when its machine ends
 DRAIN_RESTS_UNTIL: Final = f"{GROUP}/scale-down-rests-until"  # RFC 3339: no drain before, for the last was undone
-PREWARMED_UNTIL: Final = f"{GROUP}/prewarmed-until"  # RFC 3339: started ahead of demand, and stays so long
+# RFC 3339: started ahead of demand, and stays so long; then one of the words, so that it is counted once.
+PREWARMED_UNTIL: Final = f"{GROUP}/prewarmed-until"
+PREWARM_USED: Final = "used"
+PREWARM_UNUSED: Final = "unused"
 SCALE_DOWN_DISABLED: Final = f"{GROUP}/scale-down-disabled"  # "true": people want it to stay
 # ... labels of nodes that we launch (and OWN_CAPACITY).
 NODE_POOL: Final = f"{GROUP}/node-pool"

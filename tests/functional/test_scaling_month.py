@@ -5,7 +5,12 @@ import os
 
 import pytest
 
-from fallow.sim.month import faults, jobs, play
+from fallow.model.classes import WorkClass
+from fallow.model.scaling import GrowReason
+from fallow.model.units import DAY, HOUR
+from fallow.sim.month import faults, jobs, play, pools
+from fallow.sim.month.jobs import GpuJob
+from fallow.sim.month.scene import Scene
 from tests.functional import scaling_month
 
 FOLDER = os.environ.get("FALLOW_TRACES")
@@ -19,6 +24,22 @@ def test_a_stretch_costs_little_more_than_it_must_and_nobody_waits_longer_than_b
     ours, rival = asyncio.run(play.compare(scaling_month.make_jobs(mix, days, 11, FOLDER), days, seed=11))
     assert scaling_month.find_misses(ours, rival) == []
     assert ours.added > ours.released > 50
+
+
+def test_a_full_and_busy_cluster_that_nobody_waits_for_is_at_rest() -> None:
+    """R3 adds a node once; nobody comes, it goes, and that it was in vain is known after a restart, too."""
+    job = GpuJob(
+        name="serve", at=0.0, seconds=9 * DAY, gpus=8, work=WorkClass.inference, use=0.95, spot=False, may_move=False,
+    )
+    scene = Scene([job], list(pools.list_groups()), play.MONDAY)
+    ours = play.make_ours(scene)
+    for hour in range(1, 25):
+        while scene.now < play.MONDAY + hour * HOUR:
+            scene.advance(ours.next_look())
+            asyncio.run(ours.tick())
+        ours.forget()
+    assert ours.reasons == {GrowReason.PendingPods: 1, GrowReason.HighUtilization: 1}
+    assert ours.released == 1
 
 
 @pytest.mark.accepts("scaling", 9)

@@ -586,7 +586,7 @@ export type GrowthTold = {
   pods: string[];
   perHour: number | null;
 };
-/** `error`: how far off such guesses were lately, as a share of what was wanted. `ahead`: GPUs in each of the coming hours. */
+/** `error`: how far off such guesses were lately, as a share of what was wanted. `ahead`: GPUs in each of the coming hours. `refused`: why no node is started ahead of it; None: one is, or would be. */
 export type GuessTold = {
   model: string;
   error: number | null;
@@ -596,6 +596,7 @@ export type GuessTold = {
   nodes: number | null;
   busyAt: string | null;
   ahead: number[];
+  refused: string | null;
 };
 export type History = {
   items: Decided[];

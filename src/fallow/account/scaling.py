@@ -26,6 +26,7 @@ from fallow.model.scaling import (
     ScaledPod,
     ScalingPlan,
     ScalingSight,
+    WaitHold,
 )
 from fallow.model.seen import sure
 from fallow.model.units import DAY, Instant, Seconds
@@ -63,11 +64,10 @@ class ScalingAccount:
         self._metrics.observe(f"{_OURS}scaling_duration_seconds", took, (policy.name, action))
         if pool is None:
             return
-        ref = cluster.Ref(names.GROUP, names.POLICY_VERSION, names.SCALING_POLICY_KIND, "", policy.name, policy.uid)
         gpus = (pool.gpus or 0) * wanted.count or None
         self._put(Chapter((_entry(
-            Happened.nodes_added, said, now, ref=ref, policy=policy.name, reason=str(wanted.reason), detail=pool.name,
-            gpus=gpus, per_hour=None if wanted.price is None else wanted.price * wanted.count,
+            Happened.nodes_added, said, now, ref=policy.ref, policy=policy.name, reason=str(wanted.reason),
+            detail=pool.name, gpus=gpus, per_hour=None if wanted.price is None else wanted.price * wanted.count,
         ),)))
 
     def note_removed(self, node: ScaledNode, policy: str, because: str, now: Instant) -> None:
@@ -84,6 +84,9 @@ class ScalingAccount:
             Happened.node_removed, f"{node.name} was removed: {because}", now, ref=ref, policy=policy,
             detail=node.pool, gpus=node.gpus, per_hour=node.price,
         ),)))
+
+    def note_prewarmed(self, policy: str, *, is_used: bool) -> None:
+        self._metrics.add(f"{_OURS}prewarm_total", 1, (policy, "hit" if is_used else "miss"))
 
     def note_failure(self) -> None:
         self._metrics.add(f"{_OURS}reconcile_errors_total")
@@ -115,8 +118,6 @@ class ScalingAccount:
                  if (hourly := self.saved_hourly(each.policy.name, now)) is not None}
         self._metrics.replace_money(f"{_OURS}estimated_monthly_savings", self._currency, saved)
         for each in plan.policies:
-            for used in each.prewarmed.values():
-                self._metrics.add(f"{_OURS}prewarm_total", 1, (each.policy.name, "hit" if used else "miss"))
             if not each.acts:
                 self._count_advice(each)
         self._metrics.observe(f"{_OURS}reconcile_duration_seconds", took)
@@ -256,7 +257,7 @@ def count_demand(sight: ScalingSight, plan: ScalingPlan) -> dict[str, float]:
     found = {each.policy.name: 0.0 for each in plan.policies if not each.blocked}
     for pod in sure(sight.pods):
         policy = owner.get(pod.node, "") if pod.node else waiting.get(pod.id.uid, "")
-        if policy in found:
+        if policy in found and pod.held is not WaitHold.Placeholder:
             found[policy] += _gpus_of(pod, replicas.get(pod.node, 1))
     return found
 

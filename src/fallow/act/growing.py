@@ -65,18 +65,22 @@ class Grower:
                 said.append(f"pool {pool.name}: the size of its group is not known")
                 continue
             made = _start(wanted, pool, base, in_flight, policy, now)
-            deed = Deed(action=f"{word_of(wanted)}: {wanted.count} of {pool.name}", reason=wanted.because, grew=True)
+            deed = Deed(
+                action=f"{word_of(wanted)}: {wanted.count} of {pool.name}", reason=wanted.because, grew=True,
+                full_at=wanted.held,
+            )
+            stood = self._statuses.find(policy)  # to which it goes back where nothing was started
             await self._statuses.note_growth(policy, (*in_flight, made), stockouts, deed, now)
             growth = Growth(group=pool.group, count=wanted.count, base=base, token=made.token)
             try:
                 await cloud.grow(growth)
             except (errors.OutOfStock, errors.QuotaSpent) as problem:
                 stockouts = self._note(stockouts, pool, problem, now)
-                await self._statuses.note_growth(policy, in_flight, stockouts, None, now)
+                await self._statuses.note_growth(policy, in_flight, stockouts, None, now, stood=stood)
                 said.append(f"pool {pool.name}: {problem}")
                 continue
             except (errors.Conflict, errors.Invalid) as problem:  # it was not done, and is planned anew
-                await self._statuses.note_growth(policy, in_flight, stockouts, None, now)
+                await self._statuses.note_growth(policy, in_flight, stockouts, None, now, stood=stood)
                 said.append(f"pool {pool.name}: {problem}")
                 break
             except errors.ClientError as problem:  # it may have heard us: what is in flight will show
@@ -98,7 +102,7 @@ class Grower:
         groups, said = {pool.name: pool.group for pool in plan.policy.pools}, list[str]()
         for each in plan.in_flight:
             group = groups.get(each.pool, "")
-            if each.token in asked or group not in targets or targets[group] >= each.base + each.count:
+            if each.token in asked or each.machine or group not in targets or targets[group] >= each.base + each.count:
                 continue
             try:
                 await cloud.grow(Growth(group=group, count=each.count, base=each.base, token=each.token))

@@ -143,9 +143,9 @@ class LeavingHands:
     async def _write_record(self, node: ScaledNode, record: DrainRecord) -> None:
         await self._send(node, {names.SCALE_DOWN: scaling.write(record)})
 
-    async def note(self, node: ScaledNode, said: Mapping[str, str | None]) -> None:
-        """Annotations of ours; "" and others' are none."""
-        await self._send(node, said)
+    async def note(self, node: ScaledNode, said: Mapping[str, str | None], *, is_as_seen: bool = False) -> None:
+        """Annotations of ours. `is_as_seen`: only where the node is as it was looked at; else Conflict."""
+        await self._send(node, said, is_as_seen=is_as_seen)
 
     async def _delete_node(self, node: ScaledNode) -> None:
         try:
@@ -154,9 +154,12 @@ class LeavingHands:
             return
 
     async def _send(
-        self, node: ScaledNode, said: Mapping[str, str | None], spec: Mapping[str, Any] | None = None
+        self, node: ScaledNode, said: Mapping[str, str | None], spec: Mapping[str, Any] | None = None, *,
+        is_as_seen: bool = True,
     ) -> None:
-        meta: dict[str, Any] = {"uid": node.uid, "resourceVersion": node.version, "annotations": said}
+        meta: dict[str, Any] = {"uid": node.uid, "annotations": said}
+        if is_as_seen:
+            meta["resourceVersion"] = node.version
         if names.EMPTYING in said:
             meta["labels"] = {names.CONSOLIDATION: None}
         body = {"metadata": meta, **({} if spec is None else {"spec": spec})}

@@ -37,12 +37,14 @@ _READY: Final = (
 
 
 class Deed(msgspec.Struct, frozen=True, kw_only=True):
-    """What was last done for a policy, for its status. `grew`, `shrank`: whether it counts as that."""
+    """What was last done for a policy, for its status. `grew`, `shrank`: whether it counts as that. `full_at`: GPUs
+    that are all busy, where a node is added for that alone."""
 
     action: str
     reason: str
     grew: bool = False
     shrank: bool = False
+    full_at: int | None = None
 
 
 class ScalingStatuses:
@@ -72,11 +74,11 @@ class ScalingStatuses:
 
     async def note_growth(
         self, policy: ScalingPolicy, in_flight: Sequence[InFlight], stockouts: Sequence[StockOut], deed: Deed | None,
-        now: Instant,
+        now: Instant, *, stood: Mapping[str, Any] | None = None,
     ) -> None:
-        """At once, beside all else that stands there. Raises what the server says."""
+        """At once, beside all else that stands there, or `stood`. Raises what the server says."""
         status = {
-            **self.find(policy), "inFlight": scaling_status.write_in_flight(in_flight),
+            **(self.find(policy) if stood is None else stood), "inFlight": scaling_status.write_in_flight(in_flight),
             "stockouts": scaling_status.write_stockouts(stockouts), **(_write_deed(deed, now) if deed else {}),
         }
         await self._apply(policy, status)
@@ -99,11 +101,16 @@ class ScalingStatuses:
 
 def make(
     plan: PolicyPlan, before: Mapping[str, Any], now: Instant, *, interruptions: int, savings: float | None,
-    prewarms: tuple[int, int] = (0, 0),
+    prewarms: tuple[int, int] = (0, 0), failed: tuple[int, Instant] | None = None,
 ) -> dict[str, Any]:
     """What is not known is left out; times and deeds stay as they are. `savings`: of an hour, by removed nodes.
-    `prewarms`: used and not, of the last nodes that were started ahead of demand."""
+    `prewarms`: used and not, of the last nodes that were started ahead of demand. `failed`: how often its cloud did in
+    a row, and when last."""
     policy = plan.policy
+    was_full = scaling_status.read(policy.status).full_at
+    full_at = before.get("fullAtGPUs")
+    if full_at == was_full and plan.full_at is None:  # somebody came to what was added
+        full_at = None
     made = scaling_crd.ScalingPolicyStatus(
         observed_generation=policy.generation, driver=str(plan.driver), current_nodes=plan.nodes,
         desired_nodes=plan.desired, spot_nodes=plan.by_tier.get(CapacityType.spot, 0),
@@ -111,12 +118,17 @@ def make(
         reserved_nodes=plan.by_tier.get(CapacityType.reserved, 0), average_gpu_utilization=_round(plan.use),
         pending_pods=plan.pending, last_scale_up_time=before.get("lastScaleUpTime"),
         last_scale_down_time=before.get("lastScaleDownTime"), last_scaling_action=before.get("lastScalingAction"),
-        last_scaling_reason=before.get("lastScalingReason"), spot_interruptions=interruptions,
+        last_scaling_reason=before.get("lastScalingReason"), full_at_gpus=full_at,
+        provider_failures=failed[0] if failed else None,
+        last_provider_failure_time=units.rfc3339(failed[1]) if failed else None, spot_interruptions=interruptions,
         estimated_monthly_cost=_money(plan.cost), estimated_monthly_savings=_money(savings),
-        predictive_scaling=_predict(policy, plan.guess, prewarms),
+        predictive_scaling=_predict(plan, prewarms),
         conditions=crd.conditions(scaling_crd.ScalingCondition, _find_conditions(plan), policy.generation, before, now),
     )
     status: dict[str, Any] = without_none(msgspec.to_builtins(made))
+    if "predictiveScaling" in status:
+        rooms = plan.headroom if plan.acts else ()
+        status["predictiveScaling"]["headroom"] = scaling_status.write_rooms(rooms)
     return {
         **status, "inFlight": scaling_status.write_in_flight(plan.in_flight),
         "stockouts": scaling_status.write_stockouts(plan.stockouts),
@@ -133,14 +145,13 @@ def _find_conditions(plan: PolicyPlan) -> dict[str, tuple[str, str, str]]:
     return {"Ready": ready, "ScalingHalted": halted}
 
 
-def _predict(
-    policy: ScalingPolicy, guess: DemandGuess | None, prewarms: tuple[int, int]
-) -> scaling_crd.PredictionStatus | None:
-    if guess is None and policy.prewarming is None:
+def _predict(plan: PolicyPlan, prewarms: tuple[int, int]) -> scaling_crd.PredictionStatus | None:
+    """Switched off it forgets how nodes fared: that is how trust is given anew."""
+    if plan.policy.prewarming is None:
         return None
-    found = guess or DemandGuess()
+    found = plan.guess or DemandGuess()
     return scaling_crd.PredictionStatus(
-        enabled=policy.prewarming is not None, predicted_utilization=_round(found.utilization),
+        enabled=True, predicted_utilization=_round(found.utilization),
         recommended_nodes=found.nodes, confidence=_round(found.confidence),
         next_busy_period=None if found.busy_at is None else units.rfc3339(found.busy_at), hits=prewarms[0],
         misses=prewarms[1],
@@ -151,7 +162,8 @@ def _write_deed(deed: Deed, now: Instant) -> dict[str, Any]:
     said = {"lastScalingAction": deed.action, "lastScalingReason": deed.reason[:256]}
     at = units.rfc3339(now)
     return {**said, **({"lastScaleUpTime": at} if deed.grew else {}),
-            **({"lastScaleDownTime": at} if deed.shrank else {})}
+            **({"lastScaleDownTime": at} if deed.shrank else {}),
+            **({"fullAtGPUs": deed.full_at} if deed.full_at is not None else {})}
 
 
 def _round(value: float | None) -> float | None:

@@ -119,7 +119,8 @@ class ScaledNode(msgspec.Struct, frozen=True, kw_only=True):
     """`pool`: of the policy, by name; "": none claims it. `has`: allocatable, by resource. `use`: mean of all its GPUs
     over five minutes, 0 to 1. `kept`: why it must not be released. `is_broken`: there is a record, and it cannot be
     read. `is_emptied`: consolidation has emptied and cordoned it, for whoever takes it. `driver_pool`: the Karpenter
-    NodePool that it is of."""
+    NodePool that it is of. `prewarmed_until`: it was started ahead of demand, and nobody has come yet; `was_prewarmed`:
+    it was, whatever became of it."""
 
     name: str
     uid: str
@@ -149,6 +150,7 @@ class ScaledNode(msgspec.Struct, frozen=True, kw_only=True):
     ends_at: Instant | None = None  # spot-termination-time
     rests_until: Instant | None = None  # after a drain that was undone
     prewarmed_until: Instant | None = None
+    was_prewarmed: bool = False
 
 
 class SpendLimit(msgspec.Struct, frozen=True, kw_only=True):
@@ -202,7 +204,8 @@ class ScalingSight(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InFlight(msgspec.Struct, frozen=True, kw_only=True):
-    """Machines that were asked for and are no nodes yet. In status first; `base`: the cloud's target then."""
+    """Machines that were asked for and are no nodes yet. In status first; `base`: the cloud's target then. `machine`:
+    the one that is meant, where nobody asked for it (a group replaced one that went) or it `is_late` and must go."""
 
     pool: str
     tier: CapacityType
@@ -213,6 +216,8 @@ class InFlight(msgspec.Struct, frozen=True, kw_only=True):
     instance_type: str = ""
     zone: str = ""
     is_prewarm: bool = False
+    machine: str = ""
+    is_late: bool = False
 
 
 class StockOut(msgspec.Struct, frozen=True, kw_only=True):
@@ -222,6 +227,14 @@ class StockOut(msgspec.Struct, frozen=True, kw_only=True):
     failures: int
     instance_type: str = ""
     zone: str = ""
+
+
+class RoomAhead(msgspec.Struct, frozen=True, kw_only=True):
+    """Headroom that was asked for, as the status has it."""
+
+    pool: str
+    nodes: int
+    since: Instant
 
 
 class ScalingMemory(msgspec.Struct, frozen=True, kw_only=True):
@@ -305,7 +318,8 @@ class GrowReason(StrEnum):
 
 
 class Grow(msgspec.Struct, frozen=True, kw_only=True):
-    """So many more nodes of a pool. `others`: pools to try in the same cycle where this one is out of stock."""
+    """So many more nodes of a pool. `others`: pools to try in the same cycle where this one is out of stock. `held`:
+    GPUs of the policy that somebody has, where that these are all is the reason."""
 
     policy: str
     pool: NodePool
@@ -317,6 +331,7 @@ class Grow(msgspec.Struct, frozen=True, kw_only=True):
     instance_type: str = ""
     price: float | None = None  # of one, an hour
     others: tuple[NodePool, ...] = ()
+    held: int | None = None
 
 
 class Release(msgspec.Struct, frozen=True, kw_only=True):
@@ -350,18 +365,18 @@ class Blocked(StrEnum):
 
 
 class Headroom(msgspec.Struct, frozen=True, kw_only=True):
-    """What is started ahead of demand: so many nodes of a pool for a while."""
+    """What somebody else is asked to start ahead of demand: so many nodes of a pool, `since` when."""
 
     policy: str
     pool: NodePool
     nodes: int
-    until: Instant
+    since: Instant
     because: str
 
 
 class DemandGuess(msgspec.Struct, frozen=True, kw_only=True):
     """`peak`: GPUs at the coming one. `model`, `error`: by which, and how far off it was lately. `ahead`: GPUs in each
-    of the coming hours."""
+    of the coming hours. `refused`: why nothing is started ahead of it; "": something is, or would be."""
 
     peak: float | None = None
     utilization: float | None = None
@@ -371,13 +386,15 @@ class DemandGuess(msgspec.Struct, frozen=True, kw_only=True):
     model: str = ""
     error: float | None = None
     ahead: tuple[float, ...] = ()
+    refused: str = ""
 
 
 class PolicyPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Of one policy. `blocked`, `brakes`: with a sentence each. `desired`: nodes there should be. `use`: mean of its
     GPUs; None: not known. `acts`: False where this is only advice. `strays`: machines that never became nodes and go.
-    `wanted`: a pod that waits, by the node that is drained and that it fits. `prewarmed`: nodes started ahead of demand
-    whose turn is over, and whether anybody used them."""
+    `wanted`: a pod that waits, by the node that is drained and that it fits. `started`: nodes started ahead of demand
+    that do not say so yet, and until when they stay; `prewarmed`: those whose turn is over, and whether one came.
+    `full_at`: as in the status, or None where somebody came since."""
 
     policy: ScalingPolicy
     driver: NodeDriver = NodeDriver.direct
@@ -392,6 +409,7 @@ class PolicyPlan(msgspec.Struct, frozen=True, kw_only=True):
     late: tuple[InFlight, ...] = ()  # that never came
     strays: tuple[CloudMachine, ...] = ()
     wanted: Mapping[str, str] = {}
+    started: Mapping[str, Instant] = {}
     prewarmed: Mapping[str, bool] = {}
     stockouts: tuple[StockOut, ...] = ()
     guess: DemandGuess | None = None
@@ -400,6 +418,7 @@ class PolicyPlan(msgspec.Struct, frozen=True, kw_only=True):
     desired: int = 0
     pending: int = 0
     use: float | None = None
+    full_at: int | None = None
     cost: float | None = None  # of an hour of all its nodes; None: of one it is not known
     because: str = ""
 

@@ -11,12 +11,14 @@ import msgspec
 
 from fallow.model import units
 from fallow.model.cost import CapacityType
-from fallow.model.scaling import InFlight, StockOut
+from fallow.model.scaling import Headroom, InFlight, RoomAhead, StockOut
 from fallow.model.units import Instant
 
 
 class PolicyStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """`hits`, `misses`: of the last nodes that were started ahead of demand."""
+    """`hits`, `misses`: of the last nodes that were started ahead of demand. `rooms`: what another was asked for.
+    `full_at`: GPUs that were all held when a node was last added for that reason alone, unless somebody came since.
+    `failures`: of its cloud, in a row."""
 
     in_flight: tuple[InFlight, ...] = ()
     stockouts: tuple[StockOut, ...] = ()
@@ -27,6 +29,10 @@ class PolicyStatus(msgspec.Struct, frozen=True, kw_only=True):
     interruptions: int = 0
     hits: int = 0
     misses: int = 0
+    full_at: int | None = None
+    failures: int = 0
+    failed_at: Instant | None = None
+    rooms: tuple[RoomAhead, ...] = ()
 
 
 def read(status: Mapping[str, Any]) -> PolicyStatus:
@@ -38,7 +44,14 @@ def read(status: Mapping[str, Any]) -> PolicyStatus:
         grew_at=_instant(status, "lastScaleUpTime"), shrank_at=_instant(status, "lastScaleDownTime"),
         action=_text(status, "lastScalingAction"), reason=_text(status, "lastScalingReason"),
         interruptions=_count(status, "spotInterruptions"), hits=_count(fared, "hits"), misses=_count(fared, "misses"),
+        full_at=_count(status, "fullAtGPUs") or None, failures=_count(status, "providerFailures"),
+        failed_at=_instant(status, "lastProviderFailureTime"),
+        rooms=tuple(filter(None, map(_read_room, _list(fared, "headroom")))),
     )
+
+
+def write_rooms(some: Sequence[Headroom]) -> list[dict[str, Any]]:
+    return [{"pool": each.pool.name, "nodes": each.nodes, "since": units.rfc3339(each.since)} for each in some]
 
 
 def write_in_flight(some: Sequence[InFlight]) -> list[dict[str, Any]]:
@@ -46,7 +59,7 @@ def write_in_flight(some: Sequence[InFlight]) -> list[dict[str, Any]]:
         {
             "pool": each.pool, "tier": str(each.tier), "count": each.count, "base": each.base, "token": each.token,
             "since": units.rfc3339(each.since), "instanceType": each.instance_type, "zone": each.zone,
-            "prewarm": each.is_prewarm,
+            "prewarm": each.is_prewarm, "machine": each.machine, "late": each.is_late,
         }
         for each in some
     ]
@@ -69,8 +82,13 @@ def _read_in_flight(one: Mapping[str, Any]) -> InFlight | None:
     return InFlight(
         pool=_text(one, "pool"), tier=tier, count=_count(one, "count"), base=_count(one, "base"), token=token,
         since=since, instance_type=_text(one, "instanceType"), zone=_text(one, "zone"),
-        is_prewarm=one.get("prewarm") is True,
+        is_prewarm=one.get("prewarm") is True, machine=_text(one, "machine"), is_late=one.get("late") is True,
     )
+
+
+def _read_room(one: Mapping[str, Any]) -> RoomAhead | None:
+    since, nodes = _instant(one, "since"), _count(one, "nodes")
+    return None if since is None or not nodes else RoomAhead(pool=_text(one, "pool"), nodes=nodes, since=since)
 
 
 def _read_stock_out(one: Mapping[str, Any]) -> StockOut | None:

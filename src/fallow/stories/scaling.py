@@ -119,10 +119,12 @@ class ScalingStory:
         self._refused: dict[str, _Refusals] = {}  # by uid of the node
         self._asked: set[str] = set()  # tokens of growth that this process asked a cloud for
         self._leaving: dict[str, tuple[ScaledNode, str]] = {}  # by uid: drained for somebody else, and its policy
+        self._recalled = False
         self._complaint = Complaint("which nodes are needed is not known: %s")
         self._said: dict[str, str] = {}
         self._stands: dict[str, Grown] = {}  # by policy: what is on its way since this turn
         self._machines: list[CloudMachine] = []
+        self._fared: dict[str, list[bool]] = {}  # by policy: nodes started ahead that were settled in this turn
 
     async def tick(self, turn: Turn) -> ScalingCycle:
         done: list[str] = []
@@ -134,13 +136,14 @@ class ScalingStory:
             return self._keep(done, turn)
         await self._hear(turn)
         sight, plan = await self._plan(turn)
-        self._memory, self._stands = plan.memory, {}
+        self._memory, self._stands, self._fared = plan.memory, {}, {}
         self._machines = [each for found in sight.machines.values() for each in seen.sure(found)]
         made = ScalingCycle(plan=plan, sight=sight)
         # 3. Act: the cordon of what ends, its replacement, whoever leaves, growth, whom nobody needs.
         if self._terms.is_on and self._terms.acts:
             await self._begin_spot(made, turn, done)
             await self._grow(made, turn, done)
+            await self._mark_started(made, turn, done)
         await self._let_go(made, turn, done)
         if self._terms.is_on and self._terms.acts:
             await self._release(made, turn, done)
@@ -183,6 +186,8 @@ class ScalingStory:
 
     async def _plan(self, turn: Turn) -> tuple[ScalingSight, ScalingPlan]:
         sight = await turn.in_time(self._eyes.look(turn.now))
+        if not self._recalled and isinstance(sight.policies, Known):
+            self._memory, self._recalled = deciding.recall(self._memory, sight.policies.value), True
         with stumbling():
             plan = deciding.plan(sight, self._memory, turn.now, terms=self._terms.brain, kept=self._kept)
         return sight, plan
@@ -319,7 +324,7 @@ class ScalingStory:
                 continue
             targets = _find_targets(made.sight, plan.policy.name)
             done += await self._hands.grower.ask_again(plan, cloud, targets, self._asked)
-            done += await self._hands.grower.drop(plan.strays, cloud)
+            done += await self._hands.grower.drop(await self._look_for(plan.strays, turn), cloud)
             self._asked |= {each.token for each in plan.in_flight}
             stands = Grown(in_flight=plan.in_flight, stockouts=plan.stockouts, said="")
             for wanted in plan.grows:
@@ -338,6 +343,31 @@ class ScalingStory:
                 )
                 if stands.failure:
                     break
+
+    async def _look_for(self, strays: Sequence[CloudMachine], turn: Turn) -> list[CloudMachine]:
+        """Those that are no node even now."""
+        joined = await turn.in_time(self._eyes.list_joined()) if strays else frozenset[str]()
+        return [each for each in strays if each.provider_id not in joined]
+
+    async def _mark_started(self, made: ScalingCycle, turn: Turn, done: list[str]) -> None:
+        """On nodes that were started ahead of demand, until when they stay; later, whether anybody came: each counts
+        when it says so itself."""
+        nodes = {each.name: each for each in _find_nodes(made)}
+        for plan in made.plan.policies if made.plan else ():
+            said = {name: units.rfc3339(until) for name, until in plan.started.items()}
+            words = {True: names.PREWARM_USED, False: names.PREWARM_UNUSED}
+            said |= {name: words[is_used] for name, is_used in plan.prewarmed.items()}
+            for name, text in said.items() if plan.acts else ():
+                if not turn.may_act():
+                    return
+                try:
+                    await self._hands.leaving.note(nodes[name], {names.PREWARMED_UNTIL: text}, is_as_seen=True)
+                except errors.ClientError as problem:
+                    done.append(f"{name} was started ahead of demand, and cannot be marked so yet: {problem}")
+                    continue
+                if name in plan.prewarmed:
+                    self._fared.setdefault(plan.policy.name, []).append(plan.prewarmed[name])
+                    self._account.note_prewarmed(plan.policy.name, is_used=plan.prewarmed[name])
 
     # ---- act: whom nobody needs ----
 
@@ -418,12 +448,19 @@ class ScalingStory:
                 each, acts=each.acts and self._terms.acts, in_flight=stands.in_flight if stands else each.in_flight,
                 stockouts=stands.stockouts if stands else each.stockouts,
             )
+            prewarms = deciding.count_prewarms(kept.hits, kept.misses, self._fared.get(each.policy.name, ()))
             status = scaling_statuses.make(
                 shown, before, turn.now, interruptions=self._account.interruptions(each.policy, kept.interruptions),
                 savings=self._account.saved_hourly(each.policy.name, turn.now),
-                prewarms=_count_prewarms(each, kept),
+                prewarms=prewarms, failed=self._memory.failures.get(each.policy.name),
             )
             await self._hands.statuses.write(each.policy, status)
+            lost = deciding.find_distrust(*prewarms)
+            if lost and not deciding.find_distrust(kept.hits, kept.misses):
+                await self._hands.announcer.announce(
+                    each.policy.ref, names.Event.PREWARMING_OFF,
+                    f"{lost}: none is any more, until enablePredictiveScaling is switched off and on again", turn.now,
+                )
 
     async def _tell_pods(self, made: ScalingCycle, turn: Turn) -> None:
         """Once each: who fits and is not scheduled, and whom no pool fits."""
@@ -473,10 +510,4 @@ def _find_targets(sight: ScalingSight | None, policy: str) -> dict[str, int]:
 
 def _policy_of(there: LeavingNode) -> str:
     return there.policy.name if there.policy is not None else ""
-
-
-
-def _count_prewarms(plan: PolicyPlan, kept: scaling_status.PolicyStatus) -> tuple[int, int]:
-    used = sum(plan.prewarmed.values())
-    return kept.hits + used, kept.misses + len(plan.prewarmed) - used
 

@@ -10,15 +10,17 @@ Pure: no clock, no files, no logging.
 
 from fallow.decide.scaling.drain import begin as begin_drain
 from fallow.decide.scaling.foresight import HISTORY, WEEK, Floats, Foresight, Guesser, Ints, foresee, rehearse
+from fallow.decide.scaling.grow import BUSY_FOR
 from fallow.decide.scaling.kept import KeptSight
 from fallow.decide.scaling.leaving import advance
 from fallow.decide.scaling.plan import plan
 from fallow.decide.scaling.prewarm import count_results as count_prewarms
-from fallow.decide.scaling.remembered import clear_failures, clear_shortage, note_failure, note_shortage
+from fallow.decide.scaling.prewarm import find_distrust
+from fallow.decide.scaling.remembered import clear_failures, clear_shortage, note_failure, note_shortage, recall
 from fallow.decide.scaling.tiers import InstanceScore, ScalingTerms
 
 __all__ = [
-    "HISTORY", "WEEK", "Floats", "Foresight", "Guesser", "InstanceScore", "Ints", "KeptSight", "ScalingTerms",
-    "advance", "begin_drain", "clear_failures", "clear_shortage", "count_prewarms", "foresee", "note_failure",
-    "note_shortage", "plan", "rehearse",
+    "BUSY_FOR", "HISTORY", "WEEK", "Floats", "Foresight", "Guesser", "InstanceScore", "Ints", "KeptSight",
+    "ScalingTerms", "advance", "begin_drain", "clear_failures", "clear_shortage", "count_prewarms", "find_distrust",
+    "foresee", "note_failure", "note_shortage", "plan", "recall", "rehearse",
 ]

@@ -1,31 +1,39 @@
-"""Machines that were asked for: which of them are nodes by now, which are still on their way, which never came.
+"""Machines on their way: which of them are nodes by now, which are still to come, which never came.
 
 In: what the status says was asked for, the nodes and machines of the pools, what the cloud said it does not have.
-Out: ComingNodes: shortages to remember; nodes and machines that never became Ready and go.
-A node has arrived once it is Ready and shows its GPUs: before, pods would seem to need yet another one.
+Out: ComingNodes: shortages to remember; nodes and machines that never became Ready and go; nodes that were started
+ahead of demand and do not say so yet. These are on their way until they do: who is killed meanwhile still knows it.
+A node has arrived once it is Ready and shows its GPUs: before, pods would seem to need yet another one. A machine that
+its group started by itself, as in place of one that was taken back, comes like one that was asked for.
 Invariant: a node stands for one machine that was asked for, at most; what the clouds do not show is not counted twice.
+A machine that may be a node under another name is never called a stray.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 
-from fallow.decide.scaling import fit, remembered
+from fallow.decide.scaling import fit, prewarm, remembered
 from fallow.decide.scaling.drivers import PolicyGround
 from fallow.model.machines import CloudMachine, MachineState, WantOfMachines
+from fallow.model.policies.scaling import NodePool, ScalingPolicy
 from fallow.model.scaling import InFlight, ScaledNode, StockOut
 from fallow.model.seen import Known
 from fallow.model.units import HOUR, MINUTE, Instant, Seconds
 
 _SKEW: Final[Seconds] = MINUTE  # by which two clocks may differ
 _SOON: Final[Seconds] = 2.0  # the same, where seconds later another may have been asked for
+_MOST_OPEN: Final = 500  # that the status holds of what nobody asked for
 _FORGOTTEN: Final[Seconds] = HOUR  # after its end a stock-out is no longer counted on
 
 
 class ComingNodes(msgspec.Struct, kw_only=True):
     """`missing`: by token, how many are still to come. `booting`: nodes that are there and not yet of use. `failed`:
-    those that never were. `retries`: something was asked for in vain, so that another may be asked for at once."""
+    those that never were. `strays`: machines that never became nodes; each stands among `open`, with nothing missing,
+    until its cloud has it no more. `started`: ahead of demand, and until when they stay. `retries`: something was asked
+    for in vain, so that another may be asked for at once."""
 
     open: list[InFlight]
     arrived: list[InFlight]
@@ -35,28 +43,48 @@ class ComingNodes(msgspec.Struct, kw_only=True):
     failed: list[ScaledNode]
     strays: list[CloudMachine]
     stockouts: tuple[StockOut, ...]
+    started: dict[str, Instant]
 
     @property
     def retries(self) -> bool:
         return bool(self.late)
 
+    @property
+    def is_awaiting(self) -> bool:
+        return any(self.missing.values())
 
-def settle(ground: PolicyGround, wants: Sequence[WantOfMachines], now: Instant) -> ComingNodes:
-    policy = ground.policy
-    asked = sorted(ground.past.in_flight, key=lambda each: (each.since, each.token))
-    shortages = remembered.find_wants(policy, asked, wants)
+    def keep(self, each: InFlight, missing: int) -> None:
+        self.open.append(each)
+        self.missing[each.token] = missing
+
+    def drop(self, machine: CloudMachine, pool: NodePool) -> None:
+        """It has to go, and is told so until it has."""
+        self.strays.append(machine)
+        self.keep(_name(machine, pool, is_late=True), 0)
+
+
+def settle(
+    ground: PolicyGround, nodes: Sequence[ScaledNode], wants: Sequence[WantOfMachines], now: Instant
+) -> ComingNodes:
+    """`nodes`: all there are, whosever."""
+    policy, running = ground.policy, _PoolMachines(ground, nodes)
+    past = sorted(ground.past.in_flight, key=lambda each: (each.since, each.token))
+    asked = [each for each in past if not each.is_late and not (each.machine and running.is_gone(each.machine))]
+    asked = _adopt(asked, ground, running, now)
+    shortages = remembered.find_wants(policy, [each for each in asked if not each.machine], wants)
     stockouts = tuple(each for each in ground.past.stockouts if each.until > now - _FORGOTTEN)
     found = ComingNodes(open=[], arrived=[], late=[], missing={}, booting=frozenset(), failed=[], strays=[],
-                     stockouts=stockouts)
-    claims = _claim(asked, ground)
+                        stockouts=stockouts, started={})
+    claims = _claim(asked, ground, running)
     booting: set[str] = set()
     for each in asked:
         ready, waiting = claims[each.token].ready, claims[each.token].waiting
         missing = max(0, each.count - len(ready))
         want = shortages.get(each.token)
-        if not missing and any(other.pool == each.pool for other in found.open):
-            found.open.append(each)  # else its nodes would be taken for those that an older one still waits for
-            found.missing[each.token] = 0
+        unsaid = _find_unsaid(policy, each, ready, now)
+        found.started |= unsaid
+        if not missing and (unsaid or any(other.pool == each.pool for other in found.open)):
+            found.keep(each, 0)  # else its nodes would be taken for those that an older one still waits for
         elif not missing:
             found.arrived.append(each)
             found.stockouts = remembered.clear_shortage(found.stockouts, pool=each.pool, tier=each.tier)
@@ -64,13 +92,85 @@ def settle(ground: PolicyGround, wants: Sequence[WantOfMachines], now: Instant) 
             found.late.append(msgspec.structs.replace(each, count=missing))
             found.stockouts = _note(found.stockouts, each, want, now)
             found.failed += waiting if want is None else []
-            found.strays += _find_strays(ground, each, missing - len(waiting)) if want is None else []
+            for stray, pool in running.find_strays(each, missing - len(waiting)) if want is None else ():
+                found.drop(stray, pool)
         else:
-            found.open.append(each)
-            found.missing[each.token] = missing
+            found.keep(each, missing)
             booting |= {node.name for node in waiting}
+    for each in past:
+        if each.is_late and not running.is_gone(each.machine) and each.token not in found.missing:
+            found.keep(each, 0)
+            found.strays += [one for one, _ in running.unjoined if one.id == each.machine]
     found.booting = frozenset(booting)
     return found
+
+
+class _PoolMachines:
+    """Machines that pend or run, by whether one of the nodes is theirs."""
+
+    def __init__(self, ground: PolicyGround, nodes: Sequence[ScaledNode]) -> None:
+        pools = {pool.group: pool for pool in reversed(ground.policy.pools) if pool.group}
+        listed = ground.machines.value if isinstance(ground.machines, Known) else ()
+        self._is_seen = isinstance(ground.machines, Known)
+        alive = [one for one in listed if one.state in (MachineState.pending, MachineState.running)]
+        self._ids = {one.id for one in alive}
+        self.by_provider = {one.provider_id: one for one in listed if one.provider_id}
+        joined = {node.provider_id for node in nodes}
+        nameless = max((node.created_at for node in nodes if not node.provider_id), default=-math.inf)
+        self.unjoined = sorted((
+            (one, pools[one.group]) for one in alive
+            if one.group in pools and one.provider_id and one.provider_id not in joined
+            and one.launched_at is not None and one.launched_at - _SKEW > nameless
+        ), key=lambda each: each[0].id)
+
+    def is_gone(self, machine: str) -> bool:
+        return self._is_seen and machine not in self._ids
+
+    def find_strays(self, each: InFlight, most: int) -> list[tuple[CloudMachine, NodePool]]:
+        """Machines that run since then and never became a node."""
+        found = [
+            (one, pool) for one, pool in self.unjoined
+            if pool.name == each.pool and each.machine in ("", one.id)
+            and (one.launched_at or 0.0) >= each.since - _SKEW
+        ]
+        return found[: max(0, most)]
+
+
+def _name(machine: CloudMachine, pool: NodePool, *, is_late: bool) -> InFlight:
+    """One machine, as something that is on its way, or has to go."""
+    return InFlight(
+        pool=pool.name, tier=pool.tier, count=1, base=0, token=f"{'late' if is_late else 'found'}-{machine.id}",
+        since=machine.launched_at or 0.0, instance_type=machine.instance_type, zone=machine.zone, machine=machine.id,
+        is_late=is_late,
+    )
+
+
+def _adopt(asked: Sequence[InFlight], ground: PolicyGround, running: _PoolMachines, now: Instant) -> list[InFlight]:
+    """With machines that nobody here asked for, and that were started too lately to be given up."""
+    claims = _claim(asked, ground, running)
+    left = {each.token: each.count - claims[each.token].count for each in asked if not each.machine}
+    named = {each.machine for each in ground.past.in_flight}
+    found = list(asked)
+    for one, pool in running.unjoined:
+        started = one.launched_at or 0.0
+        if one.id in named or now - started > ground.policy.provision_patience:
+            continue
+        its = [each for each in asked if each.pool == pool.name and left.get(each.token, 0) > 0
+               and started >= each.since - _SOON]
+        if its:
+            left[its[-1].token] -= 1
+        elif len(found) < _MOST_OPEN:
+            found.append(_name(one, pool, is_late=False))
+    return sorted(found, key=lambda each: (each.since, each.token))
+
+
+def _find_unsaid(
+    policy: ScalingPolicy, each: InFlight, ready: Sequence[ScaledNode], now: Instant
+) -> dict[str, Instant]:
+    if policy.prewarming is None or not each.is_prewarm or now - each.since > policy.provision_patience:
+        return {}
+    until = prewarm.find_end(policy.prewarming, each.since, now)
+    return {node.name: until for node in ready if not node.was_prewarmed}
 
 
 class _Claims(msgspec.Struct):
@@ -90,25 +190,21 @@ class _Claims(msgspec.Struct):
             self.waiting.append(node)
 
 
-def _claim(asked: Sequence[InFlight], ground: PolicyGround) -> dict[str, _Claims]:
+def _claim(asked: Sequence[InFlight], ground: PolicyGround, running: _PoolMachines) -> dict[str, _Claims]:
     """By token. A node is of the latest growth of its pool before its machine was started; where that has enough, of
     the latest before it that has not."""
     found = {each.token: _Claims([], []) for each in asked}
-    launched = _find_launches(ground) if asked else {}
     for node in sorted(ground.nodes, key=lambda node: (node.created_at, node.name)) if asked else ():
-        started = launched.get(node.provider_id, node.created_at - _SOON)
+        machine = running.by_provider.get(node.provider_id)
+        launched = machine.launched_at if machine is not None else None
+        started = node.created_at - _SOON if launched is None else launched
         for each in reversed(asked):
             is_its = ground.pools.get(node.name) == each.pool and started >= each.since - _SOON
-            if is_its and found[each.token].count < each.count:
+            is_meant = not each.machine or (machine is not None and machine.id == each.machine)
+            if is_its and is_meant and found[each.token].count < each.count:
                 found[each.token].add(node)
                 break
     return found
-
-
-def _find_launches(ground: PolicyGround) -> dict[str, Instant]:
-    """When each machine was started, by what its node says of it."""
-    machines = ground.machines.value if isinstance(ground.machines, Known) else ()
-    return {one.provider_id: one.launched_at for one in machines if one.provider_id and one.launched_at is not None}
 
 
 def _note(
@@ -120,17 +216,3 @@ def _note(
         stockouts, pool=each.pool, tier=each.tier, instance_type=kind, zone=zone, now=now
     )
 
-
-def _find_strays(ground: PolicyGround, each: InFlight, most: int) -> list[CloudMachine]:
-    """Machines that run since then and never became a node."""
-    if not isinstance(ground.machines, Known):
-        return []
-    group = next((pool.group for pool in ground.policy.pools if pool.name == each.pool), "")
-    nodes = {node.provider_id for node in ground.nodes if node.provider_id}
-    found = [
-        machine for machine in ground.machines.value
-        if group and machine.group == group and machine.state in (MachineState.pending, MachineState.running)
-        and machine.provider_id and machine.provider_id not in nodes
-        and machine.launched_at is not None and machine.launched_at >= each.since - _SKEW
-    ]
-    return sorted(found, key=lambda machine: machine.id)[: max(0, most)]

@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
+import numpy as np
 
-from fallow.decide.scaling import demand, pack, tiers, words
+from fallow.decide.scaling import demand, fit, pack, tiers, words
 from fallow.decide.scaling.brakes import PolicyUse
 from fallow.decide.scaling.fit import FreeRoom
 from fallow.decide.scaling.pack import OpenedNode, Opening
@@ -19,7 +20,7 @@ from fallow.decide.scaling.tiers import TierCounts
 from fallow.model.classes import WorkClass
 from fallow.model.cost import CapacityType
 from fallow.model.policies.scaling import NodePool, ScalingPolicy
-from fallow.model.scaling import Grow, GrowReason, ScaledPod, ScalingMemory
+from fallow.model.scaling import Grow, GrowReason, ScaledNode, ScaledPod, ScalingMemory
 from fallow.model.units import MINUTE, Instant, Seconds
 
 BUSY_FOR: Final[Seconds] = 5 * MINUTE
@@ -60,13 +61,20 @@ def for_pods(
     return _sum_up(reason, packed.opened, opening, counts, len(pods)), packed.left
 
 
-def for_use(opening: Opening, counts: TierCounts) -> list[Grow]:
-    """R3: one node, of the pool that would be taken for anybody."""
+def count_held(nodes: Sequence[ScaledNode], room: FreeRoom) -> int:
+    """GPUs, in pieces of any kind, that pods have on these nodes."""
+    free = room.gpus[room.find_rows(node.name for node in nodes)]
+    return sum(fit.count_gpus(node.has) for node in nodes) - int(np.maximum(free, 0).sum())
+
+
+def for_use(opening: Opening, counts: TierCounts, held: int) -> list[Grow]:
+    """R3: one node, of the pool that would be taken for anybody. `held`: GPUs that somebody has."""
     best = choose_any(opening, counts)
     if best is None:
         return []
     counts.add(best.pool.name, best.pool.tier)
-    return _sum_up(GrowReason.HighUtilization, [OpenedNode(best, [])], opening, counts, 0)
+    made = _sum_up(GrowReason.HighUtilization, [OpenedNode(best, [])], opening, counts, 0)
+    return [msgspec.structs.replace(each, held=held) for each in made]
 
 
 def choose_any(opening: Opening, counts: TierCounts) -> NodeTemplate | None:

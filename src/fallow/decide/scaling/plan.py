@@ -23,6 +23,7 @@ from fallow.decide.scaling import (
     shrink,
     spot,
     templates,
+    words,
 )
 from fallow.decide.scaling.arrivals import ComingNodes
 from fallow.decide.scaling.board import ScalingBoard, find_counted, open_up
@@ -108,7 +109,7 @@ def _set_up(
     overlaps, own = drivers.find_overlaps(policies, nodes), drivers.share_out(policies, nodes)
     grounds = tuple(drivers.stand(policy, sight, own[policy.name], overlaps) for policy in policies)
     live = [ground for ground in grounds if not ground.is_blocked]
-    arrived = {ground.policy.name: arrivals.settle(ground, sight.wants, now) for ground in live}
+    arrived = {ground.policy.name: arrivals.settle(ground, nodes, sight.wants, now) for ground in live}
     made = {ground.policy.name: _make_templates(ground, sight, kept) for ground in live}
     usable = np.array([_is_usable(node, now) for node in nodes], np.bool_)
     places = _list_places(kept, usable, [node for node in nodes if _may_come_back(node, now)], arrived, made)
@@ -295,6 +296,9 @@ def _decide_one(
     blocked = dict(ground.blocked)
     if board.found.nobody:
         blocked[Blocked.NoPoolFits] = f"{units.many(board.found.nobody, 'pod')} fit no pool"
+    held = grow.count_held(ground.nodes, board.kept.room) if ground.past.full_at else 0
+    full_at = ground.past.full_at if held <= (ground.past.full_at or 0) else None  # else somebody came
+    is_full = policy.name in busy and held == full_at
     acts = policy.acts and not ground.only_advises and Blocked.ProviderUnavailable not in ground.blocked
     made = PolicyPlan(
         policy=policy, driver=ground.driver, acts=acts, blocked=blocked, brakes=found, grows=tuple(grows),
@@ -302,9 +306,9 @@ def _decide_one(
         strays=() if is_halted else tuple(arrived.strays), stockouts=arrived.stockouts,
         wanted={node: pod for node, pod in board.found.wanted.items() if ground.pools.get(node) is not None},
         nodes=len(ground.nodes), by_tier=_count_tiers(ground.nodes), desired=before + grow.count(grows) - len(releases),
-        guess=coming.guess, headroom=coming.headroom, prewarmed=coming.over,
-        pending=len(needs), use=measured.use, cost=_add_prices(ground.nodes),
-        because=_sum_up(ground, found, grows, releases, measured),
+        guess=coming.guess, headroom=coming.headroom, started=coming.started, prewarmed=coming.over,
+        pending=len(needs), use=measured.use, full_at=full_at, cost=_add_prices(ground.nodes),
+        because=_sum_up(ground, found, grows, releases, measured, is_full=is_full),
     )
     return made, judged
 
@@ -340,9 +344,14 @@ def _find_grows(
         return grows
     if reason := grow.find_reason(policy, needs, now):
         grows += grow.for_pods(reason, needs, opening, counts)[0]
-    elif since is not None and now - since >= grow.BUSY_FOR and not board.arrived[policy.name].open and not grows:
-        grows += grow.for_use(opening, counts)
+    elif not grows and _is_long_busy(since, now) and not board.arrived[policy.name].is_awaiting:
+        held = grow.count_held(ground.nodes, board.kept.room)  # at as many it was tried, and nobody came
+        grows += [] if held == ground.past.full_at else grow.for_use(opening, counts, held)
     return grows
+
+
+def _is_long_busy(since: Instant | None, now: Instant) -> bool:
+    return since is not None and now - since >= grow.BUSY_FOR
 
 
 def _name_usable(board: ScalingBoard, ground: PolicyGround) -> list[str]:
@@ -380,7 +389,7 @@ def _find_stop(
     for last in (ground.past.grew_at, ground.past.shrank_at):
         if last is not None and board.now - last < policy.shrink_rest:
             return Stay(NodeStay.CoolingDown, f"nodes came or went less than {units.spoken(policy.shrink_rest)} ago")
-    if board.arrived[name].open or board.arrived[name].late:
+    if board.arrived[name].is_awaiting or board.arrived[name].late:
         return Stay(NodeStay.CoolingDown, "nodes are on their way")
     if any(node.drain is not None for node in ground.nodes):
         return Stay(NodeStay.CoolingDown, "another node is just being drained")
@@ -402,7 +411,7 @@ def _add_prices(nodes: Sequence[ScaledNode]) -> float | None:
 
 def _sum_up(
     ground: PolicyGround, found: Mapping[Brake, str], grows: Sequence[Grow], releases: Sequence[Release],
-    measured: PolicyUse,
+    measured: PolicyUse, *, is_full: bool,
 ) -> str:
     """The one thing that people should know of it now."""
     if grows:
@@ -413,4 +422,6 @@ def _sum_up(
         return why
     if measured.use is None and ground.nodes:
         return f"nothing to add; nothing may go, for use is not known: {measured.why}"
+    if is_full:
+        return words.full(ground.past.full_at or 0)
     return "nothing is to be added, and nothing may go"

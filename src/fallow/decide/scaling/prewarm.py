@@ -89,9 +89,8 @@ def find_refusal(
     outlook: DemandOutlook, rule: Prewarming, peak: float | None, capacity: float, fared: tuple[int, int]
 ) -> str:
     """Why nothing is started ahead of time; "": something is."""
-    hits, misses = fared
-    if hits + misses >= JUDGED and hits < 0.5 * (hits + misses):
-        return f"of {hits + misses} nodes that were started ahead of time {hits} were used"
+    if said := find_distrust(*fared):
+        return said
     if not outlook.is_seasonal:
         return "no guess was better than saying that all stays as it is"
     if outlook.confidence <= rule.least_confidence:
@@ -99,6 +98,13 @@ def find_refusal(
     if peak is None or peak <= FULL * capacity:
         return "what is expected fits what is there"
     return ""
+
+
+def find_distrust(hits: int, misses: int) -> str:
+    """Why guesses have lost their trust; "": they have not."""
+    if hits + misses < JUDGED or hits >= 0.5 * (hits + misses):
+        return ""
+    return f"of {hits + misses} nodes that were started ahead of time {hits} were used"
 
 
 def imagine(extra: float, running: Sequence[ScaledPod], waiting: Sequence[ScaledPod]) -> list[ScaledPod]:
@@ -115,6 +121,11 @@ def imagine(extra: float, running: Sequence[ScaledPod], waiting: Sequence[Scaled
         ))
         left -= fit.measure(like.asks)
     return made
+
+
+def find_end(rule: Prewarming, since: Instant, now: Instant) -> Instant:
+    """Until when a node that was asked for at `since`, and is there now, waits for somebody."""
+    return max(now, since + rule.ahead) + rule.release
 
 
 def settle(nodes: Sequence[ScaledNode], has_guests: Sequence[bool], now: Instant) -> dict[str, bool]:

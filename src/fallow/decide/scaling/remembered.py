@@ -5,11 +5,12 @@ stand in the policy's status and outlive the process, for forgetting them would 
 Invariant: no stock-out lasts longer than an hour, whatever the clock does meanwhile.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import msgspec
 
+from fallow.model import scaling_status
 from fallow.model.cost import CapacityType
 from fallow.model.machines import MachineGroup, WantOfMachines
 from fallow.model.policies.scaling import NodePool, ScalingPolicy
@@ -78,6 +79,16 @@ def find_wants(
 def note_failure(memory: ScalingMemory, policy: str, now: Instant) -> ScalingMemory:
     count = memory.failures.get(policy, (0, now))[0] + 1
     return msgspec.structs.replace(memory, failures={**memory.failures, policy: (count, now)})
+
+
+def recall(memory: ScalingMemory, policies: Iterable[ScalingPolicy]) -> ScalingMemory:
+    """After a restart: how often each cloud had failed, as the statuses tell."""
+    found = {}
+    for policy in policies:
+        past = scaling_status.read(policy.status)
+        if past.failures and past.failed_at is not None:
+            found[policy.name] = (past.failures, past.failed_at)
+    return msgspec.structs.replace(memory, failures={**found, **memory.failures})
 
 
 def clear_failures(memory: ScalingMemory, policy: str) -> ScalingMemory:

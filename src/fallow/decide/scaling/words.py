@@ -71,6 +71,10 @@ def grows(reason: GrowReason, pods: int, policy: ScalingPolicy) -> str:
             return f"all GPUs are held and were used above {policy.grow_above:.0%} for 5 min"
 
 
+def full(gpus: int) -> str:
+    return f"all {gpus} GPUs are busy; a node was added for that before, nobody came, and it is not tried again"
+
+
 def counted(base: str, count: int, pool: str, tier: str, price: float | None) -> str:
     costs = f", {price:g} an hour each" if price is not None else ", of unknown price"
     return f"{base}: {units.many(count, 'node')} of pool {pool} ({tier}{costs})"

@@ -70,7 +70,7 @@ class SoldOut(answers.Shape, frozen=True, kw_only=True):
 
 class GuessTold(answers.Shape, frozen=True, kw_only=True):
     """`error`: how far off such guesses were lately, as a share of what was wanted. `ahead`: GPUs in each of the coming
-    hours."""
+    hours. `refused`: why no node is started ahead of it; None: one is, or would be."""
 
     model: str
     error: float | None
@@ -80,6 +80,7 @@ class GuessTold(answers.Shape, frozen=True, kw_only=True):
     nodes: int | None
     busy_at: str | None
     ahead: tuple[float, ...]
+    refused: str | None
 
 
 class DemandTold(answers.Shape, frozen=True, kw_only=True):
@@ -210,7 +211,7 @@ def _tell_policy(
         ),
         in_flight=tuple(
             OnTheWay(pool=each.pool, capacity_type=str(each.tier), count=each.count, since=units.rfc3339(each.since))
-            for each in plan.in_flight
+            for each in plan.in_flight if not each.is_late
         ),
         sold_out=tuple(map(_tell_stock, plan.stockouts)), guess=_tell_guess(plan.guess),
         demand=_tell_demand(sight, policy.name),
@@ -250,6 +251,7 @@ def _tell_guess(guess: scaling.DemandGuess | None) -> GuessTold | None:
         model=guess.model, error=_round(guess.error, 4), confidence=_round(guess.confidence, 3),
         peak_gpus=_round(guess.peak, 1), utilization=_round(guess.utilization, 3), nodes=guess.nodes,
         busy_at=answers.instant(guess.busy_at), ahead=tuple(round(each, 2) for each in guess.ahead if each == each),
+        refused=guess.refused or None,
     )
 
 
@@ -332,7 +334,8 @@ def tell_guess(guess: GuessTold) -> str:
         return "too little is known of the past"
     sure = "" if guess.confidence is None else f"; {guess.confidence:.0%} of past peaks were nearly right"
     busy = "" if guess.busy_at is None else f"; next busy at {guess.busy_at}"
-    return f"{guess.peak_gpus:g} GPUs at the coming peak by {guess.model}{error}{sure}{busy}"
+    rests = "" if guess.refused is None else f"; nothing is started ahead of it: {guess.refused}"
+    return f"{guess.peak_gpus:g} GPUs at the coming peak by {guess.model}{error}{sure}{busy}{rests}"
 
 
 def is_told(fate: NodeFate) -> bool:

@@ -11,6 +11,8 @@ from typing import Any, Final
 
 import msgspec
 
+from fallow import names
+from fallow.model.cluster import Ref
 from fallow.model.cost import CapacityType
 from fallow.model.policies.sharing import Strategy
 from fallow.model.schedule import Schedule
@@ -147,6 +149,10 @@ class ScalingPolicy(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def acts(self) -> bool:
         return self.enabled and self.mode is ScalingMode.act and not self.invalid
+
+    @property
+    def ref(self) -> Ref:
+        return Ref(names.GROUP, names.POLICY_VERSION, names.SCALING_POLICY_KIND, "", self.name, self.uid)
 
     @property
     def rank(self) -> tuple[Instant, str]:

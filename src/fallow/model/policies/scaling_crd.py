@@ -191,6 +191,12 @@ class ScalingCondition(crd.PolicyCondition, frozen=True, rename="camel"):
     type: Annotated[str, one_of("Ready", "ScalingHalted"), "What is said."]
 
 
+class HeadroomStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    pool: Annotated[Text, "Where."]
+    nodes: Annotated[Count, "For how many nodes."]
+    since: Annotated[Moment, "Since when."]
+
+
 class PredictionStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     enabled: Annotated[Flag, "Whether nodes are started ahead of time."]
     predicted_utilization: Annotated[crd.Number | None, "GPUs wanted at the coming peak, by those there are."] = None
@@ -199,6 +205,9 @@ class PredictionStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True
     next_busy_period: Annotated[Moment | None, "When demand is next expected above 0.6 of the GPUs."] = None
     hits: Annotated[Count, "Nodes started ahead of time that were used, of the last ones."] = 0
     misses: Annotated[Count, "Of the last ones, those that nobody used."] = 0
+    headroom: Annotated[
+        Annotated[tuple[HeadroomStatus, ...], {"maxItems": 64}], "Room that another autoscaler is asked to keep."
+    ] = ()
 
 
 class InFlightStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -211,6 +220,8 @@ class InFlightStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     instance_type: Annotated[Text, "Which machine."] = ""
     zone: Annotated[Text, "In which zone."] = ""
     prewarm: Annotated[Flag, "Whether it was started ahead of demand."] = False
+    machine: Annotated[Text, "The one that is meant, where its group started it by itself, or it is to go."] = ""
+    late: Annotated[Flag, "Whether it never became a node, and has to go."] = False
 
 
 class StockOutStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -238,12 +249,17 @@ class ScalingPolicyStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=T
     last_scale_down_time: Annotated[Moment | None, "When one was last removed."] = None
     last_scaling_action: Annotated[Text | None, "What was done last."] = None
     last_scaling_reason: Annotated[Text | None, "Why."] = None
+    full_at_gpus: Annotated[
+        Count | None, "GPUs that were all busy when a node was added for that alone: not again while nobody comes."
+    ] = msgspec.field(default=None, name="fullAtGPUs")
+    provider_failures: Annotated[Count | None, "How often its cloud failed in a row."] = None
+    last_provider_failure_time: Annotated[Moment | None, "When it last did."] = None
     spot_interruptions: Annotated[Count | None, "Spot nodes that were taken back."] = None
     estimated_monthly_cost: Annotated[Text | None, "What its nodes cost in 730 hours."] = None
     estimated_monthly_savings: Annotated[Text | None, "What the removed ones would have."] = None
     predictive_scaling: Annotated[PredictionStatus | None, "What is expected."] = None
-    in_flight: Annotated[Annotated[tuple[InFlightStatus, ...], {"maxItems": 64}], "Nodes on their way."] = ()
-    stockouts: Annotated[Annotated[tuple[StockOutStatus, ...], {"maxItems": 64}], "What was not to be had."] = ()
+    in_flight: Annotated[Annotated[tuple[InFlightStatus, ...], {"maxItems": 1000}], "Nodes on their way."] = ()
+    stockouts: Annotated[Annotated[tuple[StockOutStatus, ...], {"maxItems": 1000}], "What was not to be had."] = ()
     conditions: Annotated[tuple[ScalingCondition, ...], crd.keyed("type"), "Ready, ScalingHalted."] = ()
 
 

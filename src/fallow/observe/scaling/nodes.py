@@ -80,6 +80,7 @@ def see(item: ScaledNodeItem) -> SeenNode:
         ends_at=units.read_instant(said.get(names.SPOT_TERMINATION)),
         rests_until=units.read_instant(said.get(names.DRAIN_RESTS_UNTIL)),
         prewarmed_until=units.read_instant(said.get(names.PREWARMED_UNTIL)),
+        was_prewarmed=names.PREWARMED_UNTIL in said,
     ), billed)
 
 

@@ -137,14 +137,14 @@ def _must_spread(constraint: Any) -> bool:
 
 
 def _find_hold(item: ScaledPodItem) -> WaitHold | None:
-    """Why it is nobody's demand, although it has no node."""
+    """Why it is nobody's demand, although it has no node; of those that have one, placeholders are nobody's."""
     spec, status = item.spec, item.status
-    if spec.node_name:
-        return None
-    if item.metadata.deletion_timestamp is not None:
+    if not spec.node_name and item.metadata.deletion_timestamp is not None:
         return WaitHold.BeingDeleted
     if names.HEADROOM in (item.metadata.labels or {}) or spec.priority_class_name == names.HEADROOM_CLASS:
         return WaitHold.Placeholder
+    if spec.node_name:
+        return None
     if gates := [gate.name for gate in spec.scheduling_gates or ()]:
         is_queued = any(gate.startswith(names.KUEUE_GATES) for gate in gates)
         return WaitHold.Queued if is_queued else WaitHold.SchedulingGated

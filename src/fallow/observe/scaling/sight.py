@@ -130,7 +130,12 @@ class ScalingEyes:
         found = ((each, self._sources.price_of_type(*each)) for each in sorted(asked))
         return {each: price for each, price in found if price is not None}
 
-    # ---- one node, anew ----
+    # ---- anew ----
+
+    async def list_joined(self) -> frozenset[str]:
+        """By the provider's id, the machines that are nodes, asked of the server itself. Raises what it says."""
+        pages = self._api.list_pages(kube.NODES, item=nodes.ScaledNodeItem)
+        return frozenset([one.spec.provider_id async for page in pages for one in page.items])
 
     async def look_at(self, name: str, now: Instant) -> tuple[ScaledNode, tuple[ScaledPod, ...]] | None:
         """The node and everybody on it, asked of the server itself; None: it is gone. Raises what the server says."""

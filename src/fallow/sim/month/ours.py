@@ -40,7 +40,8 @@ from fallow.model.scaling import (
     UndoDrain,
 )
 from fallow.model.seen import Known, Unseen
-from fallow.model.units import HOUR, Instant, Seconds
+from fallow.model.units import HOUR, MINUTE, Instant, Seconds
+from fallow.sim.cloud import CloudFault
 from fallow.sim.month import claims
 from fallow.sim.month.scene import MonthNode, Scene
 
@@ -75,19 +76,26 @@ class Laws(msgspec.Struct):
         if not job.may_move and node.spot is None:
             self.broken.append(f"{node.name}: {name} must not be moved")
 
+    def check_stray(self, scene: Scene, machine: str) -> None:
+        node = next((node for node in scene.nodes.values() if node.machine.id == machine), None)
+        if node is not None:
+            self.broken.append(f"{machine} was called a stray and is node {node.name}")
+
     def check_remove(self, node: MonthNode) -> None:
         if node.pods:
             self.broken.append(f"{node.name} was removed with {len(node.pods)} pods on it")
 
     def count_homeless(self, scene: Scene, patience: Seconds) -> int:
-        """Who fits onto no machine that was asked for before and is on its way; less those asked for just now."""
-        asked = [one for one in scene.cloud.coming() if one.is_asked_for and scene.now - one.launched_at < patience]
-        coming = [one for one in asked if one.launched_at < scene.now]
+        """Who fits onto no machine that was on its way before, by whoever; less those asked for just now."""
+        seen = scene.now - (MINUTE if CloudFault.lagging in scene.cloud.faults else 0.0)
+        young = [one for one in scene.cloud.coming() if scene.now - one.launched_at < patience]
+        asked = [one for one in young if one.is_asked_for and one.launched_at == scene.now]
+        coming = [one for one in young if one.launched_at < (scene.now if one.is_asked_for else seen)]
         leaving = [pod for node in scene.nodes.values() if node.ends_at is not None for pod in node.pods.values()]
         asking = [pod.job for pod in (*scene.waiting.values(), *leaving)]
         room = [one.group.shape.gpus or 0 for one in coming]
         homeless = claims.put(asking, [claims.claim_of(one.group) for one in coming], room)
-        return len(homeless) - (len(asked) - len(coming))
+        return len(homeless) - len(asked)
 
     def check_growth(self, grow: Grow, started: int, homeless: int) -> None:
         """Nothing is grown twice for the same pods."""
@@ -108,10 +116,12 @@ class Ours:
         self._hours: list[float] = []
         self._hour_sum, self._summed_at = 0.0, scene.now
         self._version, self._due = -1, -math.inf
-        self._forget()
+        self.forget()
 
-    def _forget(self) -> None:
-        self.memory, self._kept = ScalingMemory(), scaling.KeptSight()
+    def forget(self) -> None:
+        """As a process that begins anew does."""
+        past = msgspec.structs.replace(self.policy, status=self.status)
+        self.memory, self._kept = scaling.recall(ScalingMemory(), [past]), scaling.KeptSight()
         self._refused: dict[str, set[str]] = {}
         self._refused_at: dict[str, Instant] = {}
         self._due = -math.inf
@@ -136,6 +146,8 @@ class Ours:
         if plan.in_flight or plan.brakes or any(node.drain for node in self.scene.nodes.values()):
             return -math.inf
         times = [since + self.policy.unneeded for since in self.memory.unneeded.values()]
+        busy = [since + scaling.BUSY_FOR for since in self.memory.busy.values()]
+        times += [at for at in busy if at > self.now]
         return _round_up(min(times)) if times else math.inf
 
     async def tick(self) -> None:
@@ -144,7 +156,7 @@ class Ours:
             await self._cycle()
         except Killed:
             self.killed += 1
-            self._forget()
+            self.forget()
 
     async def _cycle(self) -> None:
         await self._heed_notices()
@@ -153,6 +165,8 @@ class Ours:
         plan = scaling.plan(sight, self.memory, self.now, kept=self._kept)
         self.memory = plan.memory
         (mine,) = plan.policies
+        if mine.full_at is None:
+            self.status.pop("fullAtGPUs", None)
         await self._remove_strays(mine)  # while the status still tells of them
         self._remember(mine.in_flight, mine.stockouts)
         await self._grow_all(mine)
@@ -239,6 +253,8 @@ class Ours:
         self.before_effect()
         self.status["inFlight"] = scaling_status.write_in_flight(tuple(in_flight))
         self.status["stockouts"] = scaling_status.write_stockouts(tuple(stockouts))
+        failures, last = self.memory.failures.get(self.policy.name, (0, 0.0))
+        self.status |= {"providerFailures": failures, "lastProviderFailureTime": units.rfc3339(last)}
 
     async def _grow_all(self, plan: PolicyPlan) -> None:
         if not plan.grows:
@@ -292,10 +308,13 @@ class Ours:
         self.reasons[grow.reason] = self.reasons.get(grow.reason, 0) + made.count
         self.before_effect()
         self.status["lastScaleUpTime"] = units.rfc3339(self.now)
+        if grow.held is not None:
+            self.status["fullAtGPUs"] = grow.held
 
     async def _remove_strays(self, plan: PolicyPlan) -> None:
         for stray in plan.strays:
             self.before_effect()
+            self.laws.check_stray(self.scene, stray.id)
             await self._remove(stray.group, stray.id)
 
     async def _remove(self, group: str, machine: str) -> None:

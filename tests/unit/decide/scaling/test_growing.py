@@ -338,6 +338,69 @@ def test_a_node_that_is_never_ready_goes_and_the_next_choice_comes() -> None:
     assert blind.strays == ()
 
 
+def machine(name: str, since: float, **more: Any) -> CloudMachine:
+    return CloudMachine(**{
+        "id": name, "group": "group-main", "state": MachineState.pending, "provider_id": f"cloud://{name}",
+        "launched_at": NOW - since, **more,
+    })
+
+
+def test_a_machine_that_its_group_started_by_itself_comes_like_one_that_was_asked_for() -> None:
+    """As in place of one that was taken back; what it is for is found in the status after a restart, too."""
+    there = {"default": Known((machine("i-1", 60),))}
+    made = first(look(sight(policy(), *pods(8), machines=there)))
+    assert made.grows == ()
+    assert [(each.machine, each.since, each.base) for each in made.in_flight] == [("i-1", NOW - 60, 0)]
+    again = policy(status=status(in_flight=made.in_flight))
+    assert first(look(sight(again, *pods(8), machines=there))).in_flight == made.in_flight
+    assert grown(look(sight(again, *pods(9), machines=there))) == {"main": 1}
+    there = {"default": Known((machine("i-1", 60, state=MachineState.running),))}
+    joined = node("renamed", provider_id="cloud://i-1", created_at=NOW - 5)
+    assert first(look(sight(again, joined, machines=there))).in_flight == ()
+
+
+def test_two_that_were_asked_for_and_one_that_was_not_are_three() -> None:
+    """Whichever joins first, the others are still on their way."""
+    rule = policy(status=status(in_flight=(coming(count=2, since=NOW - 100),)))
+    every = tuple(machine(f"i-{number}", 100 - 20 * number) for number in range(3))
+    made = first(look(sight(rule, *pods(24), machines={"default": Known(every)})))
+    assert (made.grows, [(each.machine, each.count) for each in made.in_flight]) == ((), [("", 2), ("i-2", 1)])
+    rule = policy(status=status(in_flight=made.in_flight))
+    for first_there in range(3):
+        joined = node("new", provider_id=f"cloud://i-{first_there}", created_at=NOW - 1)
+        tenants = [pod(f"t{number}", 1, "new") for number in range(8)]
+        seen = sight(rule, joined, *tenants, *pods(16), machines={"default": Known(every)})
+        assert grown(look(seen)) == {}
+
+
+def test_a_stray_is_told_to_go_until_its_cloud_has_it_no_more() -> None:
+    """A cloud that did not listen the first time is told again, also after a restart."""
+    late = InFlight(pool="main", tier=ON_DEMAND, count=1, base=0, token="found-i-1", since=NOW - 901, machine="i-1")
+    one = machine("i-1", 901)
+    rule = policy(status=status(in_flight=(late,)))
+    for _ in range(3):
+        made = first(look(sight(rule, machines={"default": Known((one,))})))
+        assert made.strays == (one,)
+        assert [(each.machine, each.is_late) for each in made.in_flight] == [("i-1", True)]
+        rule = policy(status=status(in_flight=made.in_flight))
+    assert grown(look(sight(rule, *pods(8), machines={"default": Known((one,))}))) == {"main": 1}
+    blind = first(look(sight(rule, machines={"default": Unseen("timeout")})))
+    assert (blind.strays, len(blind.in_flight)) == ((), 1)
+    after_all = first(look(sight(rule, node("a", provider_id="cloud://i-1"), machines={"default": Known((one,))})))
+    assert after_all.strays == ()
+    gone = first(look(sight(rule, machines={"default": Known((machine("i-1", 901, state=MachineState.gone),))})))
+    assert (gone.strays, gone.in_flight) == ((), ())
+
+
+@pytest.mark.parametrize("about", [{"provider_id": ""}, {"pool": "", "gpus": None, "has": {"cpu": 1000}}])
+def test_what_may_be_a_node_is_no_stray(about: dict[str, Any]) -> None:
+    """One that does not say which machine it is, and one that no policy means."""
+    rule = policy(status=status(in_flight=(coming(since=NOW - 901),)))
+    there = node("odd", created_at=NOW - 500, **{"provider_id": "cloud://i-1", **about})
+    made = first(look(sight(rule, there, machines={"default": Known((machine("i-1", 901),))})))
+    assert made.strays == ()
+
+
 # ---- limits ----------------------------------------------------------------------------------------------------------
 
 
@@ -399,6 +462,37 @@ def test_hot_gpus_add_one_node_after_five_minutes() -> None:
     assert grown(look(hot(use=None), made.memory, NOW + 300)) == {}
     assert grown(look(hot(measured="Prometheus is away"), made.memory, NOW + 300)) == {}
     assert grown(look(hot(node("n2", use=0.9)), made.memory, NOW + 300)) == {}
+
+
+def test_a_node_that_was_added_for_hot_gpus_and_that_nobody_came_to_is_not_added_again() -> None:
+    """At as many GPUs. With more, with fewer, or where somebody had come, it is another day; a restart is none."""
+    long = ScalingMemory(busy={"default": NOW - 600})
+    (grow,) = first(look(hot(), long)).grows
+    assert grow.held == 8
+    tried = policy(status={"fullAtGPUs": grow.held})
+    quiet = first(look(sight(tried, node("n1", use=0.9), pod("x", 8, "n1")), long))
+    assert (quiet.grows, quiet.full_at) == ((), 8)
+    assert "nobody came" in quiet.because
+    empty = first(look(sight(tried, node("n1", use=0.9), node("n2", use=0.0), pod("x", 8, "n1")), long))
+    assert empty.full_at == 8
+    came = sight(tried, node("n1", use=0.9), node("n2", use=0.0), pod("x", 8, "n1"), pod("y", 1, "n2"))
+    used = first(look(came, long))
+    assert used.full_at is None
+    more = sight(tried, node("n1", use=0.9), node("n2", use=0.9), pod("x", 8, "n1"), pod("y", 8, "n2"))
+    assert [each.held for each in first(look(more, long)).grows] == [16]
+    fewer = sight(tried, node("n1", gpus=4, use=0.9), pod("x", 4, "n1"))
+    assert [each.held for each in first(look(fewer, long)).grows] == [4]
+    assert grown(look(sight(tried, node("n1", use=0.9), pod("x", 8, "n1"), *pods(8)), long)) == {"main": 1}
+
+
+def test_a_cloud_that_kept_failing_is_left_alone_after_a_restart_too() -> None:
+    told = {"providerFailures": 5, "lastProviderFailureTime": units.rfc3339(NOW - 60)}
+    memory = scaling.recall(ScalingMemory(), [policy(status=told)])
+    made = first(look(sight(policy(status=told), *pods(8)), memory))
+    assert (made.grows, list(made.brakes)) == ((), [Brake.ProviderFailing])
+    assert grown(look(sight(policy(status=told), *pods(8)), memory, NOW + 181)) == {"main": 1}
+    fresher = ScalingMemory(failures={"default": (1, NOW)})
+    assert scaling.recall(fresher, [policy(status=told)]) == fresher
 
 
 @pytest.mark.accepts("scaling", 1)
