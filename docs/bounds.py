@@ -225,7 +225,12 @@ def _keeps_room() -> str:
     )
     place = f"variables.place == '{roles.HOME}' && variables.part == '' && request.operation in ['CREATE', 'UPDATE']"
     runs = f"!(variables.what in {_words(kinds_of[:2])}) || ({plain} && {pause})"
-    return f"{place} && variables.what in {_words(kinds_of)} && {named} && ({runs})"
+    keeps = f"{place} && variables.what in {_words(kinds_of)} && {named} && ({runs})"
+    goes = (
+        f"variables.place == '{roles.HOME}' && variables.part == '' && request.operation == 'DELETE' && "
+        f"variables.what == '{kinds_of[-1]}' && dyn(oldObject).metadata.name.startsWith('{names.GANG_PREFIX}')"
+    )
+    return f"({keeps}) || ({goes})"
 
 
 def _is_template() -> str:

@@ -228,6 +228,7 @@ def scaling(about: str) -> str:
         _rule("scheduling.k8s.io", ["priorityclasses"], ["create"], why="That of placeholders."),
     ]
     room = [_rule(group, [plural], ["get", "list", "create", "patch"]) for group, plural in ROOM]
+    room.append(_rule(ROOM[-1][0], [ROOM[-1][1]], ["delete"], why="When nobody waits for it any more."))
     return _file(about, [*_grant("gpu-pruner-scaling", rules), *_grant("gpu-pruner-scaling", room, HOME)])
 
 

@@ -137,6 +137,19 @@ KEDA_PAUSED: Final = "autoscaling.keda.sh/paused"
 KEDA_PAUSED_REPLICAS: Final = "autoscaling.keda.sh/paused-replicas"
 KUEUE_QUEUE: Final = "kueue.x-k8s.io/queue-name"
 KUEUE_GATES: Final = "kueue.x-k8s.io/"  # how its scheduling gates begin
+KUEUE_POD_GROUP: Final = "kueue.x-k8s.io/pod-group-name"
+KUEUE_POD_GROUP_SIZE: Final = "kueue.x-k8s.io/pod-group-total-count"
+# By which other programs say that pods only start together, labels or annotations.
+POD_GROUPS: Final = (
+    KUEUE_POD_GROUP, "scheduling.k8s.io/group-name", "scheduling.x-k8s.io/pod-group", "jobset.sigs.k8s.io/jobset-name",
+)
+INDEXED_POD: Final = "batch.kubernetes.io/job-completion-index"
+JOB_NAME: Final = "batch.kubernetes.io/job-name"
+# Of pods for which somebody else has asked cluster-autoscaler already.
+CONSUMES_REQUEST: Final = (
+    "autoscaling.x-k8s.io/consume-provisioning-request",
+    "cluster-autoscaler.kubernetes.io/consume-provisioning-request",
+)
 KUEUE_JOB_UID: Final = "kueue.x-k8s.io/job-uid"
 TRAINJOB_MANAGER: Final = "trainer.kubeflow.org/trainjob-controller"
 
@@ -325,6 +338,9 @@ SCALING_GROUP: Final = f"{GROUP}/scaling-group"
 # ... and what people write on a pod (and SPOT_OK).
 EVICTABLE: Final = f"{GROUP}/evictable"  # "true": it may go although nobody makes it again
 HEADROOM: Final = f"{GROUP}/headroom"  # label of our own placeholders: the pool that they keep room in
+GANG: Final = f"{GROUP}/gang"  # annotation of a ProvisioningRequest: for whom it asks
+GANG_POLICY: Final = f"{GROUP}/autoscaling-policy"  # ... and by which policy
+GANG_PREFIX: Final = "fallow-gang-"
 HEADROOM_CLASS: Final = "gpu-autoscaler-headroom"  # their PriorityClass
 EVICTION_PRIORITY: Final = f"{GROUP}/eviction-priority"  # low, medium, high
 
@@ -365,6 +381,7 @@ class Event:
     CONFLICTING_ANNOTATION: Final = "ConflictingAnnotation"
     FITS_BUT_UNSCHEDULED: Final = "FitsButUnscheduled"
     NO_POOL_FITS: Final = "NoPoolFits"
+    LIMIT_REACHED: Final = "NodePoolLimitReached"
     SCALE_UP: Final = "ScaleUp"
     SCALE_DOWN: Final = "ScaleDown"
     SPOT_INTERRUPTED: Final = "SpotInterrupted"

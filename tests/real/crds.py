@@ -151,3 +151,16 @@ KNATIVE = (
     crd("serving.knative.dev", "Revision", ("v1",), {"containers": LIST}),
 )
 OLD_RAY_SERVICE = crd("ray.io", "RayService", ("v1",), _RAY_SERVICE)
+
+
+PROVISIONING_REQUEST = crd("autoscaling.x-k8s.io", "ProvisioningRequest", ("v1",), {
+    "provisioningClassName": TEXT, "parameters": {"type": "object", "additionalProperties": TEXT},
+    "podSets": {"type": "array", "items": closed(count=NUMBER, podTemplateRef=closed(name=TEXT))},
+})
+_OPEN_POOL = crd("karpenter.sh", "NodePool", ("v1",), {
+    "limits": {"type": "object", "additionalProperties": {"x-kubernetes-int-or-string": True}}, "template": ANY,
+})
+NODE_POOL = {**_OPEN_POOL, "spec": {**_OPEN_POOL["spec"], "scope": "Cluster"}}
+CAPACITY_BUFFER = crd("autoscaling.x-k8s.io", "CapacityBuffer", ("v1beta1",), {
+    "podTemplateRef": closed(name=TEXT), "replicas": NUMBER, "provisioningStrategy": TEXT,
+})

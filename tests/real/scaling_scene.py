@@ -124,6 +124,7 @@ class Scene:
         self.eyes = sight.ScalingEyes(self.api, sight.ScalingSources(
             use=self._measure, why_kept=self._keep, find_cloud=lambda policy: self.cloud, status=statuses.find,
             price_of=lambda node: 10.0, past=lambda name: self.past,
+            namespace=self.cluster.namespace,
         ))
         announcer = events.Announcer(self.api, reporting_instance="test")
         self.story = story_of_scaling.ScalingStory(

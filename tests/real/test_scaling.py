@@ -21,6 +21,7 @@ from fallow.model.policies.scaling import NodeDriver, NodePool
 from fallow.model.scaling import DriversSeen, Headroom, LeavingNode
 from fallow.model.seen import Known
 from tests.real import cluster as clusters
+from tests.real import crds
 from tests.real.scaling_scene import SCENE, Killed, Scene, open_scene, waiting
 
 
@@ -405,13 +406,13 @@ async def test_a_pod_that_nobody_makes_again_stays_and_two_budgets_block(scene: 
 
 @pytest.mark.accepts("scaling", 20)
 async def test_where_karpenter_drives_no_cloud_is_asked_and_room_is_kept_as_its_kinds_have_it(scene: Scene) -> None:
-    await scene.cluster.apply_crds(*_other_kinds())
+    await scene.cluster.apply_crds(crds.NODE_POOL, crds.CAPACITY_BUFFER)
     await scene.policy()
     labels = {SCENE: scene.cluster.namespace, names.KARPENTER_NODEPOOL: "gpu"}
     await scene.cluster.gpu_node(f"k-{scene.cluster.namespace}", gpus=4, labels=labels)
     await scene.cluster.apply({
         "apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "gpu"},
-        "spec": {"limits": {"nvidia.com/gpu": "4"}}, "status": {"resources": {"nvidia.com/gpu": "4"}},
+        "spec": {"limits": {"nvidia.com/gpu": "4"}},
     })
     await scene.cluster.apply(waiting("llm", 2, scene))
     await scene.cluster.wait_until(lambda: _has_waiting(scene))
@@ -455,26 +456,3 @@ async def test_where_karpenter_drives_no_cloud_is_asked_and_room_is_kept_as_its_
 async def _has_waiting(scene: Scene) -> bool:
     found = await scene.cluster.pods("app=llm")
     return any(each.get("reason") == "Unschedulable" for pod in found for each in pod["status"].get("conditions", ()))
-
-
-def _other_kinds() -> list[dict[str, Any]]:
-    """As the API server has them where Karpenter and the buffers' controller are installed; only their names count."""
-
-    def define(group: str, version: str, kind: str, plural: str, scope: str) -> dict[str, Any]:
-        schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
-        return {
-            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-            "metadata": {"name": f"{plural}.{group}", "annotations": {
-                "api-approved.kubernetes.io": "https://github.com/kubernetes/autoscaler"
-            }},
-            "spec": {
-                "group": group, "scope": scope,
-                "names": {"kind": kind, "plural": plural, "singular": kind.lower(), "listKind": f"{kind}List"},
-                "versions": [{"name": version, "served": True, "storage": True, "schema": schema}],
-            },
-        }
-
-    return [
-        define("karpenter.sh", "v1", "NodePool", "nodepools", "Cluster"),
-        define("autoscaling.x-k8s.io", "v1beta1", "CapacityBuffer", "capacitybuffers", "Namespaced"),
-    ]

@@ -936,6 +936,7 @@ export type PolicyScaling = {
   grows: GrowthTold[];
   releases: ReleaseTold[];
   headroom: WhyTold[];
+  gangs: WhyTold[];
   inFlight: OnTheWay[];
   soldOut: SoldOut[];
   guess: GuessTold | null;

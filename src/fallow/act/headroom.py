@@ -2,7 +2,8 @@
 
 In: the Headroom that was planned, which versions are served. Out: objects in our own namespace, each named after its
 pool: a PodTemplate with its CapacityBuffer, or a Deployment of pause pods in a PriorityClass that everybody may push
-aside; for pods that must start together, a ProvisioningRequest. What is no longer wanted is set to none, not deleted.
+aside; for pods that must start together, a ProvisioningRequest. Room that is no longer wanted is set to none, not
+deleted; a request goes when nobody waits for it.
 Invariant: written only where it differs; nothing but pause runs, and what it asks for is a whole node of its pool.
 """
 
@@ -16,7 +17,7 @@ from fallow import names
 from fallow.clients import errors
 from fallow.clients.kubernetes import api as kube
 from fallow.model.policies.scaling import NodeDriver, NodePool
-from fallow.model.scaling import DriversSeen, Headroom
+from fallow.model.scaling import DriversSeen, GangAsk, GangRequest, Headroom
 
 PAUSE: Final = "registry.k8s.io/pause:3.10"
 STRATEGY: Final = "buffer.x-k8s.io/active-capacity"
@@ -103,15 +104,40 @@ class HeadroomHands:
         body = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": meta, **content}
         await self._api.apply(resource, self._namespace, name, body, field_manager=names.FIELD_MANAGER, force=True)
 
-    async def ask_together(self, name: str, pool: NodePool, count: int, driver: NodeDriver) -> None:
-        """One ProvisioningRequest for pods that only start together; one that stands there already is enough."""
-        full = f"fallow-gang-{name}"
-        await self._apply(_TEMPLATES, full, pool, {"template": make_template(pool, driver)})
-        spec = {
-            "provisioningClassName": GANG_CLASS, "parameters": {"ValidUntilSeconds": _VALID_SECONDS},
-            "podSets": [{"podTemplateRef": {"name": full}, "count": count}],
+    async def ask_together(self, asked: GangAsk) -> str:
+        """One ProvisioningRequest for pods that only start together; one that stands there already is enough. What was
+        done."""
+        sets, (label, word) = [], names.MANAGED_BY
+        for pool, count in asked.rooms:
+            name = name_of(asked.policy, pool)
+            await self._apply(
+                _TEMPLATES, name, pool, {"template": make_template(pool, NodeDriver.cluster_autoscaler)}
+            )
+            sets.append({"podTemplateRef": {"name": name}, "count": count})
+        said = {names.GANG: asked.gang, names.GANG_POLICY: asked.policy}
+        body = {
+            "apiVersion": _REQUESTS.api_version, "kind": _REQUESTS.kind, "metadata": {
+                "name": asked.name, "namespace": self._namespace, "labels": {label: word}, "annotations": said,
+            },
+            "spec": {
+                "provisioningClassName": GANG_CLASS, "parameters": {"ValidUntilSeconds": _VALID_SECONDS},
+                "podSets": sets,
+            },
         }
-        await self._apply(_REQUESTS, full, pool, {"spec": spec})
+        try:
+            await self._api.create(_REQUESTS, self._namespace, body)
+        except errors.Conflict:
+            return f"{asked.nodes} nodes at once for {asked.gang} are asked for already"
+        return f"{asked.nodes} nodes at once are asked for {asked.gang}"
+
+    async def drop_request(self, request: GangRequest) -> str:
+        try:
+            await self._api.delete(
+                _REQUESTS, self._namespace, request.name, uid=request.uid, resource_version=request.version
+            )
+        except errors.NotFound:
+            return f"the request for {request.gang} is gone already"
+        return f"the request for {request.gang} ends ({request.state})"
 
 
 class _SizedSpec(msgspec.Struct):

@@ -21,7 +21,7 @@ from fallow.model import scaling_status, units
 from fallow.model.cost import CapacityType
 from fallow.model.policies import crd, scaling_crd
 from fallow.model.policies.scaling import ScalingPolicy
-from fallow.model.scaling import Blocked, Brake, DemandGuess, InFlight, PolicyPlan, StockOut
+from fallow.model.scaling import Blocked, Brake, DemandGuess, GangAsk, GangState, InFlight, PolicyPlan, StockOut
 from fallow.model.units import Instant, Seconds
 
 log = logging.getLogger("fallow")
@@ -32,7 +32,7 @@ _LAG: Final[Seconds] = 60.0  # a watch that is later than this is not believed a
 _STEP: Final = 0.05  # a mean that wavers by less is not told anew
 _READY: Final = (
     Blocked.Invalid, Blocked.Overlap, Blocked.OwnedByOtherAutoscaler, Blocked.ProviderUnavailable, Blocked.Unseen,
-    Blocked.Disabled, Blocked.NoPoolFits,
+    Blocked.Disabled, Blocked.LimitReached, Blocked.NoPoolFits,
 )
 
 
@@ -122,7 +122,7 @@ def make(
         provider_failures=failed[0] if failed else None,
         last_provider_failure_time=units.rfc3339(failed[1]) if failed else None, spot_interruptions=interruptions,
         estimated_monthly_cost=_money(plan.cost), estimated_monthly_savings=_money(savings),
-        predictive_scaling=_predict(plan, prewarms),
+        predictive_scaling=_predict(plan, prewarms), gangs=tuple(map(_tell_gang, plan.gangs)) if plan.acts else (),
         conditions=crd.conditions(scaling_crd.ScalingCondition, _find_conditions(plan), policy.generation, before, now),
     )
     status: dict[str, Any] = without_none(msgspec.to_builtins(made))
@@ -143,6 +143,15 @@ def _find_conditions(plan: PolicyPlan) -> dict[str, tuple[str, str, str]]:
     brake = next((each for each in Brake if each in plan.brakes), None)
     halted = ("False", "NoBrake", "nothing halts it") if brake is None else ("True", str(brake), plan.brakes[brake])
     return {"Ready": ready, "ScalingHalted": halted}
+
+
+def _tell_gang(gang: GangAsk) -> scaling_crd.GangStatus:
+    request = gang.request
+    return scaling_crd.GangStatus(
+        gang=gang.gang[:256], nodes=gang.nodes, request=gang.name,
+        state=str(request.state if request is not None else GangState.asked),
+        message=request.because[:256] if request is not None else "",
+    )
 
 
 def _predict(plan: PolicyPlan, prewarms: tuple[int, int]) -> scaling_crd.PredictionStatus | None:

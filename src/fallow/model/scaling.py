@@ -82,6 +82,8 @@ class ScaledPod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     node_selector: Mapping[str, str] = {}
     affinity: Any = None  # required node affinity, as the API has it
     tolerations: tuple[NodeToleration, ...] = ()
+    gang: str = ""  # namespace, kind and name of those that only start together; "": it starts alone
+    gang_size: int | None = None  # as its people said; None: they did not
 
 
 class DrainKind(StrEnum):
@@ -163,14 +165,48 @@ class SpendLimit(msgspec.Struct, frozen=True, kw_only=True):
     prefers_on_demand: bool = False
 
 
+class PoolLimit(msgspec.Struct, frozen=True):
+    """Of a NodePool of Karpenter: what it has and may have of a resource, in cores, bytes or pieces; said in words."""
+
+    resource: str
+    used: float
+    most: float
+    said: str
+
+
+class GangState(StrEnum):
+    """What became of a request, as its conditions say."""
+
+    asked = "Asked"  # nobody has answered
+    accepted = "Accepted"
+    provisioned = "Provisioned"
+    expired = "BookingExpired"  # the nodes were there, and are no longer kept
+    failed = "Failed"
+
+
+class GangRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A ProvisioningRequest of ours, as it stands."""
+
+    name: str
+    uid: str
+    version: str
+    policy: str
+    gang: str
+    nodes: int
+    since: Instant
+    state: GangState = GangState.asked
+    because: str = ""
+
+
 class DriversSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """Who else moves machines here. `limits`: NodePools of Karpenter that reached theirs, with a sentence."""
+    """Who else moves machines here. `limits`: of Karpenter's NodePools. `gangs`: requests of ours, by name."""
 
     karpenter: bool = False
     cluster_autoscaler: bool = False
     buffers: str = ""  # the version of CapacityBuffer that is served; "": none
     requests: bool = False  # ProvisioningRequest is served
-    limits: Mapping[str, str] = {}
+    limits: Mapping[str, tuple[PoolLimit, ...]] = {}
+    gangs: Mapping[str, GangRequest] = {}
 
 
 class DemandPast(msgspec.Struct, frozen=True, kw_only=True):
@@ -359,6 +395,7 @@ class Blocked(StrEnum):
     OwnedByOtherAutoscaler = "OwnedByOtherAutoscaler"
     ProviderUnavailable = "ProviderUnavailable"
     NoPoolFits = "NoPoolFits"
+    LimitReached = "LimitReached"  # of Karpenter's NodePool: pods wait for it
     Invalid = "Invalid"
     Disabled = "Disabled"
     Unseen = "Unseen"  # pods, nodes or who drives are not seen
@@ -372,6 +409,21 @@ class Headroom(msgspec.Struct, frozen=True, kw_only=True):
     nodes: int
     since: Instant
     because: str
+
+
+class GangAsk(msgspec.Struct, frozen=True, kw_only=True):
+    """Nodes that a gang needs at once, asked of cluster-autoscaler: so many of each pool. `request`: the one that
+    stands already; None: it is to be made."""
+
+    policy: str
+    gang: str
+    name: str
+    rooms: tuple[tuple[NodePool, int], ...] = ()
+    request: GangRequest | None = None
+
+    @property
+    def nodes(self) -> int:
+        return self.request.nodes if self.request is not None else sum(count for _, count in self.rooms)
 
 
 class DemandGuess(msgspec.Struct, frozen=True, kw_only=True):
@@ -404,6 +456,7 @@ class PolicyPlan(msgspec.Struct, frozen=True, kw_only=True):
     grows: tuple[Grow, ...] = ()
     releases: tuple[Release, ...] = ()
     headroom: tuple[Headroom, ...] = ()
+    gangs: tuple[GangAsk, ...] = ()
     in_flight: tuple[InFlight, ...] = ()
     arrived: tuple[InFlight, ...] = ()  # of those in status, what is there now
     late: tuple[InFlight, ...] = ()  # that never came

@@ -35,6 +35,7 @@ from fallow.model.machines import CloudMachine, MachineGroup
 from fallow.model.policies.scaling import NodeDriver, ScalingPolicy
 from fallow.model.scaling import (
     BeginDrain,
+    Blocked,
     EvictNow,
     Fit,
     GrowReason,
@@ -148,6 +149,7 @@ class ScalingStory:
         if self._terms.is_on and self._terms.acts:
             await self._release(made, turn, done)
             await self._keep_room(made, turn, done)
+            await self._keep_requests(made, turn, done)
         # 4. Account. 5. Tell.
         await self._settle(made, turn, done)
         self._last = made
@@ -403,6 +405,25 @@ class ScalingStory:
             wanted = [room for each in others for room in each.headroom]
             done += await self._hands.headroom.keep(wanted, drivers.value, others[0].driver)
 
+    async def _keep_requests(self, made: ScalingCycle, turn: Turn, done: list[str]) -> None:
+        """For gangs, where cluster-autoscaler adds machines: made once, and gone when nobody waits for it."""
+        drivers = made.sight.drivers if made.sight is not None else None
+        if not isinstance(drivers, Known) or made.plan is None or made.plan.unseen:
+            return
+        asked = {each.name: each for plan in made.plan.policies if plan.acts for each in plan.gangs}
+        for request in drivers.value.gangs.values():
+            if request.name not in asked and turn.may_act():
+                await self._try(self._hands.headroom.drop_request(request), done)
+        for each in asked.values():
+            if each.request is None and turn.may_act() and not self._terms.frozen(turn.now):
+                await self._try(self._hands.headroom.ask_together(each), done)
+
+    async def _try(self, act: Awaitable[str], done: list[str]) -> None:
+        try:
+            done.append(await act)
+        except errors.ClientError as problem:
+            done.append(str(problem))
+
     # ---- account and tell ----
 
     async def _settle(self, made: ScalingCycle, turn: Turn, done: list[str]) -> None:
@@ -455,6 +476,10 @@ class ScalingStory:
                 prewarms=prewarms, failed=self._memory.failures.get(each.policy.name),
             )
             await self._hands.statuses.write(each.policy, status)
+            if (stopped := each.blocked.get(Blocked.LimitReached, "")) and self._terms.acts:
+                await self._hands.announcer.announce_once(
+                    each.policy.ref, names.Event.LIMIT_REACHED, stopped, turn.now, stopped
+                )
             lost = deciding.find_distrust(*prewarms)
             if lost and not deciding.find_distrust(kept.hits, kept.misses):
                 await self._hands.announcer.announce(

@@ -191,8 +191,10 @@ class LiveRoom:
             self._sit(waiting, again, row)
 
     def _remember_memory(self, tenant: Tenant, row: int, sign: int) -> None:
-        if tenant.gpu_memory is not None:
-            self._gpu_memory[row] = self._gpu_memory.get(row, 0) + sign * tenant.gpu_memory
+        """Of who is on a GPU, and no more than that GPU has: whatever others claim keeps nobody away."""
+        count, each = tenant.needs.gpus + tenant.needs.shared, self.ground.gpu_memory[row]
+        if tenant.gpu_memory is not None and count and each is not None:
+            self._gpu_memory[row] = self._gpu_memory.get(row, 0) + sign * min(tenant.gpu_memory, count * each)
 
     def _read(self, needs: Needs, shares: int) -> PackingPod | None:
         if (needs, shares) not in self._requests:

@@ -3,7 +3,8 @@
 Read in this order: `foresight` (how many GPUs will be wanted), `fit` (what fits where), `templates` (what a new node
 will be), `demand` (what every pod that waits means), `tiers` and `pack` (which pools, how many), `grow`, `shrink` and
 `brakes`, `prewarm` and `ahead` (before anybody waits), `remembered` and `arrivals` (what was asked for before),
-`drivers` (who moves machines), `kept` (what need not be computed again), `plan` (all of it, in order); `drain`,
+`drivers` (who moves machines), `elsewhere` (what
+others are left to do), `kept` (what need not be computed again), `plan` (all of it, in order); `drain`,
 `spot` and `leaving` (a node that goes, step by step).
 Pure: no clock, no files, no logging.
 """

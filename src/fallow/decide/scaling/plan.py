@@ -17,6 +17,7 @@ from fallow.decide.scaling import (
     brakes,
     demand,
     drivers,
+    elsewhere,
     fit,
     grow,
     remembered,
@@ -48,6 +49,7 @@ from fallow.model.scaling import (
     GrowReason,
     NodeStay,
     NodeVerdict,
+    PodVerdict,
     PolicyPlan,
     Release,
     ScaledNode,
@@ -223,12 +225,13 @@ def _decide(board: ScalingBoard) -> ScalingPlan:
     plans, verdicts = list[PolicyPlan](), list[NodeVerdict]()
     unneeded: dict[str, Instant] = {}
     busy: dict[str, Instant] = {}
+    notes: dict[str, str] = {}  # by uid of a pod: what another autoscaler is left to do for it
     for ground in board.grounds:
         if ground.is_blocked:
             plans.append(_rest(ground))
             verdicts += _hold_all(ground)
             continue
-        made, judged = _decide_one(board, ground, measured[ground.policy.name], busy)
+        made, judged = _decide_one(board, ground, measured[ground.policy.name], busy, notes)
         plans.append(made)
         verdicts += judged.verdicts
         unneeded |= judged.unneeded
@@ -241,9 +244,14 @@ def _decide(board: ScalingBoard) -> ScalingPlan:
         board.memory, unneeded=unneeded, under_used=under_used, calm=calm, busy=busy
     )
     return ScalingPlan(
-        taken_at=board.sight.taken_at, policies=tuple(plans), pods=tuple(board.found.verdicts),
+        taken_at=board.sight.taken_at, policies=tuple(plans),
+        pods=tuple(_add_note(each, notes.get(each.pod.uid, "")) for each in board.found.verdicts),
         nodes=tuple(sorted(verdicts, key=lambda each: each.node)), memory=memory,
     )
+
+
+def _add_note(verdict: PodVerdict, note: str) -> PodVerdict:
+    return msgspec.structs.replace(verdict, because=f"{verdict.because}; {note}") if note else verdict
 
 
 def _rest(ground: PolicyGround) -> PolicyPlan:
@@ -269,7 +277,7 @@ def _count_tiers(nodes: Sequence[ScaledNode]) -> dict[CapacityType, int]:
 
 
 def _decide_one(
-    board: ScalingBoard, ground: PolicyGround, measured: PolicyUse, busy: dict[str, Instant]
+    board: ScalingBoard, ground: PolicyGround, measured: PolicyUse, busy: dict[str, Instant], notes: dict[str, str]
 ) -> tuple[PolicyPlan, shrink.ShrinkFound]:
     policy, arrived = ground.policy, board.arrived[ground.policy.name]
     found = brakes.find(policy, ground.nodes, arrived.booting, measured, board.memory, board.now)
@@ -279,6 +287,8 @@ def _decide_one(
     coming = ahead.look(board, ground, counts, may_open=not grows and not found)
     if ground.is_driven_by_us and not grow.is_resting(policy, ground.past.grew_at, board.now):
         grows += coming.grows
+    over = elsewhere.look(board, ground, counts, may_open=not found)
+    notes |= over.notes
     stop = _find_stop(board, ground, measured, found, grows)
     judged = shrink.judge(
         ground, board.kept.guests,
@@ -296,6 +306,8 @@ def _decide_one(
     blocked = dict(ground.blocked)
     if board.found.nobody:
         blocked[Blocked.NoPoolFits] = f"{units.many(board.found.nobody, 'pod')} fit no pool"
+    if over.stopped:
+        blocked[Blocked.LimitReached] = over.stopped
     held = grow.count_held(ground.nodes, board.kept.room) if ground.past.full_at else 0
     full_at = ground.past.full_at if held <= (ground.past.full_at or 0) else None  # else somebody came
     is_full = policy.name in busy and held == full_at
@@ -306,9 +318,9 @@ def _decide_one(
         strays=() if is_halted else tuple(arrived.strays), stockouts=arrived.stockouts,
         wanted={node: pod for node, pod in board.found.wanted.items() if ground.pools.get(node) is not None},
         nodes=len(ground.nodes), by_tier=_count_tiers(ground.nodes), desired=before + grow.count(grows) - len(releases),
-        guess=coming.guess, headroom=coming.headroom, started=coming.started, prewarmed=coming.over,
+        guess=coming.guess, headroom=coming.headroom, gangs=over.gangs, started=coming.started, prewarmed=coming.over,
         pending=len(needs), use=measured.use, full_at=full_at, cost=_add_prices(ground.nodes),
-        because=_sum_up(ground, found, grows, releases, measured, is_full=is_full),
+        because=over.stopped or _sum_up(ground, found, grows, releases, measured, is_full=is_full),
     )
     return made, judged
 

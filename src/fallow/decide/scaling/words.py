@@ -9,7 +9,7 @@ from typing import Final
 from fallow.decide.scaling.templates import NodeTemplate
 from fallow.model import units
 from fallow.model.policies.scaling import ScalingPolicy
-from fallow.model.scaling import DrainKind, Fit, GrowReason, WaitHold
+from fallow.model.scaling import DrainKind, Fit, GangAsk, GrowReason, WaitHold
 from fallow.model.units import Instant
 
 HELD: Final[Mapping[WaitHold, str]] = {
@@ -69,6 +69,14 @@ def grows(reason: GrowReason, pods: int, policy: ScalingPolicy) -> str:
             return "more GPUs are expected to be wanted than there are"
         case GrowReason.HighUtilization:
             return f"all GPUs are held and were used above {policy.grow_above:.0%} for 5 min"
+
+
+def together(gang: GangAsk) -> str:
+    asked = f"{units.many(gang.nodes, 'node')} at once for {gang.gang}"
+    if gang.request is None:
+        return f"cluster-autoscaler is asked for {asked}"
+    more = f": {gang.request.because}" if gang.request.because else ""
+    return f"cluster-autoscaler was asked for {asked} ({gang.request.state}{more})"
 
 
 def full(gpus: int) -> str:

@@ -112,6 +112,7 @@ class PolicyScaling(answers.Shape, frozen=True, kw_only=True):
     grows: tuple[GrowthTold, ...]
     releases: tuple[ReleaseTold, ...]
     headroom: tuple[WhyTold, ...]
+    gangs: tuple[WhyTold, ...]
     in_flight: tuple[OnTheWay, ...]
     sold_out: tuple[SoldOut, ...]
     guess: GuessTold | None
@@ -208,6 +209,12 @@ def _tell_policy(
         headroom=tuple(
             WhyTold(reason=f"{answers.many(each.nodes, 'node')} of {each.pool.name}", because=each.because)
             for each in plan.headroom
+        ),
+        gangs=tuple(
+            WhyTold(reason=str(each.request.state if each.request else scaling.GangState.asked),
+                    because=f"{answers.many(each.nodes, 'node')} at once for {each.gang}"
+                    + (f": {each.request.because}" if each.request and each.request.because else ""))
+            for each in plan.gangs
         ),
         in_flight=tuple(
             OnTheWay(pool=each.pool, capacity_type=str(each.tier), count=each.count, since=units.rfc3339(each.since))
@@ -322,6 +329,8 @@ def tell_of_policy(page: ScalingPage, name: str) -> Iterator[tuple[str, str]]:
         yield "let go", f"{release.node} ({release.kind}): {release.because}"
     if not policy.grows and not policy.releases and policy.because:
         yield "plan", policy.because
+    for gang in policy.gangs:
+        yield "together", f"{gang.because} ({gang.reason})"
     for stock in policy.sold_out:
         yield "sold out", f"{stock.pool} {stock.capacity_type} until {stock.until}, {stock.failures} times in a row"
     if policy.guess is not None:

@@ -53,6 +53,7 @@ VERBS: dict[str, tuple[str, str, str]] = {
     "webhook": ("webhook", "webhook", "Answer the API server when GPU pods are made: budgets, and who shares."),
     "extender": ("extender", "extender", "Answer kube-scheduler which nodes are best for a GPU pod."),
     "spot-watch": ("spot_watch", "spot_watch", "On a spot node: note on it that its cloud takes it back."),
+    "doctor": ("doctor", "doctor", "Is all there that fallow needs? A checklist, with what to do next."),
     "uninstall": ("uninstall", "uninstall", "Give back all that fallow holds, before it is removed."),
     "crds": ("crds", "crds", "Print the CustomResourceDefinitions."),
     "version": ("reports", "version", "The version, also of Python and of the custom resources."),
@@ -64,7 +65,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "For owners": ("ack", "unack", "acks", "pause", "resume", "paused", "history", "gitops-snippet"),
     "What it would do, and how long to wait": ("backtest", "tune", "scale", "trace"),
     "Keep it running": ("prune", "run", "freeze", "unfreeze", "apply", "crds", "exporter", "webhook", "extender",
-                        "spot-watch", "uninstall"),
+                        "spot-watch", "doctor", "uninstall"),
     "Money, and what could be smaller": ("cost", "report", "optimize", "pack", "digest"),
     "Besides": ("query", "completion", "version"),
 }

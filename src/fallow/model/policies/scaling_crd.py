@@ -233,6 +233,14 @@ class StockOutStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     failures: Annotated[Count, "How often in a row."]
 
 
+class GangStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    gang: Annotated[Text, "Who starts together: namespace and name."]
+    nodes: Annotated[Count, "How many nodes at once."]
+    request: Annotated[Text, "The ProvisioningRequest."]
+    state: Annotated[Text, "What its conditions say."]
+    message: Annotated[Text, "And why."] = ""
+
+
 class ScalingPolicyStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     observed_generation: Annotated[Count | None, "Generation of the spec that was read."] = None
     driver: Annotated[Annotated[str, one_of(*scaling.NodeDriver)] | None, "Who adds and removes machines."] = None
@@ -260,6 +268,9 @@ class ScalingPolicyStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=T
     predictive_scaling: Annotated[PredictionStatus | None, "What is expected."] = None
     in_flight: Annotated[Annotated[tuple[InFlightStatus, ...], {"maxItems": 1000}], "Nodes on their way."] = ()
     stockouts: Annotated[Annotated[tuple[StockOutStatus, ...], {"maxItems": 1000}], "What was not to be had."] = ()
+    gangs: Annotated[
+        Annotated[tuple[GangStatus, ...], {"maxItems": 1000}], "For whom cluster-autoscaler is asked for several nodes."
+    ] = ()
     conditions: Annotated[tuple[ScalingCondition, ...], crd.keyed("type"), "Ready, ScalingHalted."] = ()
 
 

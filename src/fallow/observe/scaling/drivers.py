@@ -5,7 +5,7 @@ Invariant: who cannot be asked for is unseen, and then nobody says that we drive
 that we could tell of.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from typing import Final
 
@@ -15,10 +15,11 @@ from fallow import names
 from fallow.clients import errors
 from fallow.clients.kubernetes import api as kube
 from fallow.clients.kubernetes import discovery
-from fallow.model import quantities
-from fallow.model.scaling import DriversSeen, ScaledNode
+from fallow.model import quantities, units
+from fallow.model.scaling import DriversSeen, GangRequest, GangState, PoolLimit, ScaledNode
 from fallow.model.seen import Input, Known, Unseen
 from fallow.model.units import MINUTE, Instant, Seconds
+from fallow.observe.cluster import objects
 
 KARPENTER: Final = "karpenter.sh"
 AUTOSCALING: Final = "autoscaling.x-k8s.io"
@@ -44,9 +45,36 @@ class NodePoolItem(msgspec.Struct):
     status: _PoolStatus = msgspec.field(default_factory=_PoolStatus)
 
 
+class _PodSet(msgspec.Struct):
+    count: int = 0
+
+
+class _RequestSpec(msgspec.Struct, rename="camel"):
+    pod_sets: list[_PodSet] = []
+
+
+class _RequestCondition(msgspec.Struct):
+    type: str = ""
+    status: str = ""
+    message: str = ""
+
+
+class _RequestStatus(msgspec.Struct):
+    conditions: list[_RequestCondition] | None = None
+
+
+class RequestItem(msgspec.Struct):
+    """A ProvisioningRequest."""
+
+    metadata: objects.Meta
+    spec: _RequestSpec = msgspec.field(default_factory=_RequestSpec)
+    status: _RequestStatus = msgspec.field(default_factory=_RequestStatus)
+
+
 class DriverEyes:
-    def __init__(self, api: kube.Api) -> None:
-        self._api = api
+    def __init__(self, api: kube.Api, namespace: str = "") -> None:
+        """`namespace`: where our requests stand; "": none are made."""
+        self._api, self._namespace = api, namespace
         self._asked: tuple[Instant, discovery.Discovery, bool] | None = None
 
     async def look(self, nodes: Iterable[ScaledNode], now: Instant) -> Input[DriversSeen]:
@@ -60,9 +88,11 @@ class DriverEyes:
             is_karpenter = pools is not None and any(names.KARPENTER_NODEPOOL in each for each in labels)
             is_managed = any(key in each for each in labels for key in _MANAGED)
             buffers = (each for each in _BUFFERS if served.find_version(AUTOSCALING, each, "CapacityBuffer"))
+            requests = served.find_version(AUTOSCALING, "v1", "ProvisioningRequest")
             return Known(DriversSeen(
                 karpenter=is_karpenter, cluster_autoscaler=has_map or is_managed, buffers=next(buffers, ""),
-                requests=served.find_version(AUTOSCALING, "v1", "ProvisioningRequest") is not None,
+                requests=requests is not None,
+                gangs=await self._read_gangs(requests) if requests is not None and self._namespace else {},
                 limits=await self._read_limits(pools) if is_karpenter and pools is not None else {},
             ))
         except errors.ClientError as problem:
@@ -80,20 +110,37 @@ class DriverEyes:
             return False
         return True
 
-    async def _read_limits(self, pools: kube.Resource) -> dict[str, str]:
+    async def _read_limits(self, pools: kube.Resource) -> dict[str, tuple[PoolLimit, ...]]:
         pages = self._api.list_pages(pools, item=NodePoolItem)
-        found = [(each.metadata.name, _find_limit(each)) async for page in pages for each in page.items]
-        return {name: because for name, because in found if because}
+        return {each.metadata.name: tuple(_list_limits(each)) async for page in pages for each in page.items}
+
+    async def _read_gangs(self, requests: kube.Resource) -> dict[str, GangRequest]:
+        label, word = names.MANAGED_BY
+        pages = self._api.list_pages(
+            requests, item=RequestItem, namespace=self._namespace, label_selector=f"{label}={word}"
+        )
+        found = [_read_gang(each) async for page in pages for each in page.items]
+        return {each.name: each for each in found}
 
 
-def _find_limit(pool: NodePoolItem) -> str:
-    """Which of its limits it has reached; "": none."""
+def _list_limits(pool: NodePoolItem) -> Iterator[PoolLimit]:
     used = pool.status.resources or {}
     for resource, limit in (pool.spec.limits or {}).items():
         most, now = _read(limit), _read(used.get(resource, "0"))
-        if most is not None and now is not None and now >= most:
-            return f"it has {used.get(resource, 0)} of at most {limit} {resource}"
-    return ""
+        if most is not None and now is not None:
+            said = f"has {used.get(resource, 0)} of at most {limit} {resource}"
+            yield PoolLimit(resource, float(now), float(most), said)
+
+
+def _read_gang(item: RequestItem) -> GangRequest:
+    meta, said = item.metadata, item.metadata.annotations or {}
+    true = {each.type: each.message for each in item.status.conditions or () if each.status == "True"}
+    state = next((each for each in reversed(GangState) if each in true), GangState.asked)
+    return GangRequest(
+        name=meta.name, uid=meta.uid, version=meta.resource_version, policy=said.get(names.GANG_POLICY, ""),
+        gang=said.get(names.GANG, ""), nodes=sum(each.count for each in item.spec.pod_sets),
+        since=units.read_instant(meta.creation_timestamp) or 0.0, state=state, because=true.get(state, ""),
+    )
 
 
 def _read(text: str | int) -> Fraction | None:
@@ -101,4 +148,3 @@ def _read(text: str | int) -> Fraction | None:
         return quantities.parse(str(text))
     except ValueError:
         return None
-

@@ -6,6 +6,7 @@ Invariant: what cannot be read is `unclear`; while not all pods can be read, all
 """
 
 import functools
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -96,8 +97,25 @@ class PodEyes:
             spot_ok={"true": True, "false": False}.get(said.get(names.SPOT_OK, "")),
             rank=_find_rank(said, spec.priority or 0, work), grace=float(spec.termination_grace_period_seconds),
             node_selector=self._pool.share(spec.node_selector), affinity=pods.required_terms(spec.affinity),
-            tolerations=_share(tuple(spec.tolerations or ())),
+            tolerations=_share(tuple(spec.tolerations or ())), gang=_find_gang(pod.namespace, said),
+            gang_size=_read_size(said.get(names.KUEUE_POD_GROUP_SIZE, "")),
         )
+
+
+def _find_gang(namespace: str, said: Mapping[str, str]) -> str:
+    """Of those that only start together, as Kueue, JobSet, Volcano or the coscheduling plugin say it, or an Indexed
+    Job. Whoever has a request already starts by that."""
+    if any(key in said for key in names.CONSUMES_REQUEST):
+        return ""
+    for key in names.POD_GROUPS:
+        if said.get(key):
+            return sys.intern(f"{namespace}/{said[key]}")
+    is_indexed = names.INDEXED_POD in said and names.JOB_NAME in said
+    return sys.intern(f"{namespace}/{said[names.JOB_NAME]}") if is_indexed else ""
+
+
+def _read_size(text: str) -> int | None:
+    return int(text) if text.isdecimal() and len(text) < 6 else None
 
 
 @functools.lru_cache(objects.MOST_SHARED)

@@ -29,7 +29,8 @@ WhyKept = Callable[[ScaledPod], str]
 
 class ScalingSources(msgspec.Struct, frozen=True, kw_only=True):
     """What is asked elsewhere. `use`: by node and board; raises where it is not known. `why_kept`: what else keeps a
-    pod; raises where that is not seen. `price_of`, `price_of_type`: of an hour of the whole machine."""
+    pod; raises where that is not seen. `price_of`, `price_of_type`: of an hour of the whole machine. `namespace`: where
+    requests of ours for other autoscalers stand; "": none are made."""
 
     use: Callable[[Instant], Awaitable[DeviceUse]]
     why_kept: Callable[[Instant], Awaitable[WhyKept]]
@@ -39,13 +40,14 @@ class ScalingSources(msgspec.Struct, frozen=True, kw_only=True):
     limits: Callable[[Instant], Input[tuple[SpendLimit, ...]]] = lambda now: ABSENT
     past: Callable[[str], DemandPast | None] = lambda policy: None
     status: Callable[[ScalingPolicy], Mapping[str, object]] = lambda policy: policy.status
+    namespace: str = ""
 
 
 class ScalingEyes:
     def __init__(self, api: kube.Api, sources: ScalingSources, wake: Callable[[], None] = lambda: None) -> None:
         self._api, self._sources = api, sources
         self._policies, self._pods = policies.watch(api), pods.PodEyes(api)
-        self._nodes, self._drivers = nodes.watch(api, wake), drivers.DriverEyes(api)
+        self._nodes, self._drivers = nodes.watch(api, wake), drivers.DriverEyes(api, sources.namespace)
         self._see_pod = self._pods.see
 
     async def run(self) -> None:

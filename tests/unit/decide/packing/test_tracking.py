@@ -140,6 +140,17 @@ def test_a_shared_node_lacks_gpu_memory_only_where_that_is_certain() -> None:
     assert room.lacks_gpu_memory(80_000, everywhere) == []
 
 
+def test_who_claims_gpu_memory_and_holds_no_gpu_or_more_than_a_gpu_has_keeps_nobody_away() -> None:
+    room = make_room(machine("s", gpus=2, replicas=4, gpu_memory=80_000))
+    room.see("none", tenant("none", "s", Needs(cpu=100, memory=128), 1_000_000))
+    assert room.lacks_gpu_memory(160_000, ("s",)) == []
+    room.see("much", tenant("much", "s", SHARE, 1_000_000))
+    assert (room.lacks_gpu_memory(80_000, ("s",)), room.lacks_gpu_memory(80_001, ("s",))) == ([], ["s"])
+    for uid in ("much", "none"):
+        room.see(uid, None)
+    assert room.lacks_gpu_memory(160_000, ("s",)) == []
+
+
 def test_a_new_room_keeps_what_the_old_one_promised() -> None:
     old = make_room(machine("a", gpus=1))
     rank(old, "p")

@@ -242,13 +242,14 @@ def test_a_pod_that_waits_for_something_else_is_no_reason_to_wait() -> None:
     assert stage.run().reason == "Ready"  # type: ignore[union-attr]
 
 
-def test_an_hour_between_two_changes_of_a_node() -> None:
+@pytest.mark.parametrize("later", [3600, -30 * 86_400], ids=["an hour", "the clock was set back"])
+def test_an_hour_between_two_changes_of_a_node(later: float) -> None:
     stage = Stage(config(**SEVEN))
     stage.run()
     stage.change(profiles=("7g.40gb",))
     stage.tick()
     assert stage.turns[0].reason == "TooSoon"
-    stage.now += 3600
+    stage.now += later
     stage.tick()
     assert stage.cordoned
 
