@@ -9,10 +9,12 @@ back.
 
 Without leave to act only the statuses are written, and what an earlier self began is given back. What was begun stands
 on the node and in the status: who is killed between two steps goes on from there. Between two full looks only nodes
-that leave are looked at, as often as their deadlines need.
+that leave are looked at, as often as their deadlines need; who newly waits for a GPU, or has now waited long enough,
+brings the next full look forward.
 """
 
 import logging
+import math
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final
 
@@ -61,6 +63,8 @@ log = logging.getLogger("fallow")
 INTERVAL: Final[Seconds] = 30.0
 BUDGET: Final[Seconds] = 60.0
 SOON: Final[Seconds] = 5.0  # until the next step of a node that its cloud takes back
+HASTE: Final[Seconds] = 10.0  # between two full looks, where somebody new waits or has waited long enough
+GATHERING: Final[Seconds] = 1.0  # from the first who waits until the look, for those who come together
 DRAINING: Final[Seconds] = 10.0  # ... of one that is drained
 _STUCK: Final[Seconds] = 5 * MINUTE  # a pod that fits and is not scheduled for so long is told of
 _MOST_STEPS: Final = 64  # of one node in one turn, those included that came too late
@@ -174,6 +178,10 @@ class ScalingStory:
             self._terms.wake_in(SOON)
         elif leaving:
             self._terms.wake_in(DRAINING)
+        last = self._last.plan
+        due = turn.now if self._eyes.has_fresh_demand else _find_due(last)
+        if last is not None and math.isfinite(due):
+            self._terms.wake_in(max(due - turn.now, HASTE - (turn.now - last.taken_at), 0.1))
         return msgspec.structs.replace(self._last, done=tuple(done))
 
     # ---- look and plan ----
@@ -182,6 +190,8 @@ class ScalingStory:
         """A turn for who leaves alone: all else was looked at a moment ago, and no cloud has said anything new."""
         last = self._last.plan
         if last is None or not 0 <= now - last.taken_at < INTERVAL - 1:
+            return False
+        if now - last.taken_at >= HASTE and (self._eyes.has_fresh_demand or now >= _find_due(last)):
             return False
         begun = any(each.spot is None and (each.ends_at or each.warned_at) is not None for each in self._eyes.touched)
         return not begun
@@ -525,6 +535,11 @@ def _find_plan(plan: ScalingPlan | None, node: ScaledNode) -> PolicyPlan | None:
     said = node.drain.policy if node.drain else node.spot.policy if node.spot else ""
     named = said or next((each.policy for each in (plan.nodes if plan else ()) if each.node == node.name), "")
     return next((each for each in (plan.policies if plan else ()) if each.policy.name == named), None)
+
+
+def _find_due(plan: ScalingPlan | None) -> Instant:
+    """When somebody will have waited long enough for a node."""
+    return min((each.due for each in (plan.policies if plan else ()) if each.due is not None), default=math.inf)
 
 
 def _find_targets(sight: ScalingSight | None, policy: str) -> dict[str, int]:
