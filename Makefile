@@ -11,7 +11,7 @@ export FALLOW_TRACES ?= $(abspath $(wildcard ../shared/data))
 unexport PYTHONDONTWRITEBYTECODE # or every worker and every command that a test starts compiles everything anew
 
 .DEFAULT_GOAL := help
-.PHONY: help setup ui shots world check lint types contracts unit test fuzz soak real demo bench acceptance docs pins clean
+.PHONY: help setup ui shots world check lint types contracts unit test fuzz soak real demo bench acceptance docs pins release clean
 
 help: ## Show what can be made
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -87,6 +87,10 @@ docs: setup ## Write flags, metrics, reasons and alerts in docs/operators, the C
 
 pins: setup ## Write the packages of the images with their hashes anew (asks the package index)
 	$(BIN)/python -m docs.pins
+
+release: setup ## Wheel, sdist, charts, manifests, bills of materials, changes and checksums of a tagged commit, into build/release (SNAPSHOT=1: of any)
+	rm -rf build/release
+	$(BIN)/python -m docs.release build/release $(if $(SNAPSHOT),--snapshot)
 
 clean: ## Remove the virtual environment and caches of tools (not the cache of built programs)
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -304,6 +304,42 @@ async def check_stop_and_start(scene: ServerScene, accountant: Accountant) -> No
     assert (scene.folder / "spool").stat().st_size == 0
 
 
+@pytest.mark.accepts("cost", 1, 25)
+async def test_no_word_of_a_tenant_stops_the_books_or_hides_what_it_holds(
+    cluster: clusters.Cluster, prometheus: history.PrometheusWorld, folder: pathlib.Path
+) -> None:
+    """A pod that says to belong to what no database can spell, and holds its GPU by an init container alone."""
+    real.need("postgresql-server")
+    scene = ServerScene(cluster, prometheus, folder)
+    accountant = await scene.prepare()
+    with databases.postgres() as scene.server:
+        try:
+            daemon = await scene.start(accountant)
+            first = await begin_pod(scene, "first")
+            await scene.until_written(daemon, stamp(first, "bound") + 2)
+            first, odd = await end_pod(scene, first), await begin_odd_pod(scene)
+            await scene.until_written(daemon, stamp(odd, "bound") + 2)
+            books = scene.books
+            check_whole(books)
+            check_span(books, odd, books.seen_until)
+        finally:
+            await accountant.close()
+
+
+async def begin_odd_pod(scene: Scene) -> clusters.Object:
+    spec = clusters.pod_template("odd", 1)["spec"]
+    held = {**spec["containers"][0], "name": "first"}
+    main = {key: value for key, value in spec["containers"][0].items() if key != "resources"}
+    nobody = {"apiVersion": "nobody.example/v1", "kind": "K\0<b>", "name": "=1+1\0" + "x" * 900, "uid": "\0",
+              "controller": True}
+    marks = {names.ACK_UNTIL: "2036-01-01T00:00:00Z\0", "gpu-fraction": "1e-999999999999"}
+    await scene.cluster.run({
+        "apiVersion": "v1", "kind": "Pod", "spec": {**spec, "containers": [main], "initContainers": [held]},
+        "metadata": {"name": "odd", "labels": {"app": "odd"}, "annotations": marks, "ownerReferences": [nobody]},
+    }, 1)
+    return (await scene.cluster.pods("app=odd"))[0]
+
+
 async def is_past(at: float) -> bool:
     return datetime.datetime.now(datetime.UTC).timestamp() > at
 

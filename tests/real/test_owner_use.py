@@ -25,11 +25,12 @@ def owned(name: str, owner: str = "u-1", hours: float = HOURS) -> owning.OwnedPo
 
 def measure(
     world: history.PrometheusWorld, pod: str, board: int, *, memory: float, busy: float, hours: float = HOURS,
-    namespace: str = "ml",
+    namespace: str = "ml", until: float = 0.0,
 ) -> None:
+    """`until`: so many hours ago."""
     world.dcgm_gpu(
         "gpu-1", board, pod=pod, namespace=namespace, gr_engine=busy, gpu_util=busy * 100, memory_used=memory,
-        more={SM: busy / 2}, minutes=hours * 60, every=EVERY,
+        more={SM: busy / 2}, minutes=hours * 60, every=EVERY, until=world.now - until * 3600,
     )
 
 
@@ -39,6 +40,8 @@ async def ask(prometheus: history.PrometheusWorld) -> AsyncIterator[client.Prome
     measure(prometheus, "llm-1", 1, memory=7000, busy=0.1)
     measure(prometheus, "llm-0", 2, memory=90_000, busy=0.9, namespace="other")  # somebody else's pod of that name
     measure(prometheus, "half", 3, memory=1000, busy=0.1, hours=HOURS / 2)
+    measure(prometheus, "late", 4, memory=30_000, busy=0.4, hours=2)
+    measure(prometheus, "again-0", 5, memory=2000, busy=0.1, hours=90, until=26)  # of another pod with that name
     for name in ("DCGM_FI_DEV_FB_USED", "DCGM_FI_PROF_GR_ENGINE_ACTIVE"):
         labels = {"exported_namespace": "ml", "exported_pod": "forged", "namespace": "tenant", "pod": "liar"}
         prometheus.series(name, labels, constant=0.001, minutes=HOURS * 60, every=EVERY)
@@ -65,3 +68,15 @@ async def test_of_several_pods_the_highest_counts_and_of_coverage_the_lowest(ask
 async def test_who_trusts_all_exporters_hears_them_too(ask: client.Prometheus) -> None:
     found = await owning.read(ask, [owned("forged", "u-4")], owning.UseWords(), time.time())
     assert (found["u-4"].peak_memory, found["u-4"].coverage > 0.9) == (1, True)
+
+
+async def test_a_young_pod_that_takes_more_raises_what_its_owner_needs(ask: client.Prometheus) -> None:
+    young = [owned("late", hours=2), owned("waits", hours=1), owned("ahead", hours=-1)]  # the last two not measured
+    found = (await owning.read(ask, [owned("llm-0"), *young], BELIEVED, time.time()))["u-1"]
+    assert (found.peak_memory, found.mean, found.p95) == (30_000, pytest.approx(0.4), pytest.approx(0.2))
+    assert found.coverage > 0.95
+
+
+async def test_what_was_measured_of_another_pod_of_that_name_does_not_count_as_its_own(ask: client.Prometheus) -> None:
+    found = await owning.read(ask, [owned("again-0", hours=25)], BELIEVED, time.time())
+    assert found["u-1"].coverage == 0

@@ -254,7 +254,12 @@ async def test_time_slicing_adds_its_key_and_leaves_those_of_others(shop: Shop) 
 async def test_a_budget_of_no_disruption_ends_in_the_old_layout_with_nobody_lost(shop: Shop) -> None:
     await shop.open(**SEVEN, disruption="evict", drainTimeoutSeconds=60)
     labels = {"app": "guarded"}
-    busy = await shop.hold(labels=labels)
+    made = await shop.cluster.create({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "maker", "namespace": shop.cluster.namespace},
+    })
+    maker = {"apiVersion": "v1", "kind": "ConfigMap", "name": "maker", "uid": made["metadata"]["uid"]}
+    busy = await shop.hold(labels=labels, ownerReferences=[{**maker, "controller": True}])
+    alone = await shop.hold("alone")
     await shop.cluster.create({
         "apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
         "metadata": {"name": "none", "namespace": shop.cluster.namespace},
@@ -263,7 +268,11 @@ async def test_a_budget_of_no_disruption_ends_in_the_old_layout_with_nobody_lost
     async with nvidia.running(shop.programs()):
         await shop.until("Failed/DrainTimeout", seconds=15.0)
     assert not await shop.is_cordoned()
-    assert (await shop.cluster.refresh(busy))["metadata"].get("deletionTimestamp") is None
+    for pod in (busy, alone):
+        assert (await shop.cluster.refresh(pod))["metadata"].get("deletionTimestamp") is None
+    asked = shop.cluster.requests(verbs=["create"], contains=f"{shop.cluster.namespace}/pods/")
+    evicted = {(each.uri.split("/")[-2], each.code) for each in asked if each.uri.endswith("/eviction")}
+    assert evicted == {("busy", 429)}
 
 
 @pytest.mark.accepts("packing", 7)

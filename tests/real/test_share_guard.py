@@ -43,7 +43,7 @@ class Yard:
         self.world = builders.World()
         self.metrics = telemetry.Telemetry()
 
-    def owner(self, name: str, restarts: list[float] | None = None, before: float | None = 0.0) -> str:
+    def owner(self, name: str, restarts: list[float | None] | None = None, before: float | None = 0.0) -> str:
         """`restarts`: every five minutes, the last now. Gives the name of its pod."""
         pod = f"{name}-7d9f8b6c5d-abcde"
         place = self.world.pod(pod, annotations=SHARED, created_at=self.now - 2 * 3600)
@@ -118,15 +118,16 @@ async def api(yard: Yard, tmp_path: Path) -> AsyncIterator[kube.Api]:
 async def test_three_restarts_in_half_an_hour_give_whole_gpus_back(yard: Yard, api: kube.Api) -> None:
     yard.owner("hurt", [0.0] * 18 + [1.0, 2.0, 3.0])
     yard.owner("slow", [float(count) / 6 // 1 for count in range(21)])  # three restarts, over an hour and a half
+    yard.owner("gap", [0.0, 1.0, 2.0, 3.0, *[None] * 14, 3.0, 3.0, 3.0])  # long ago, and then nothing was measured
     yard.owner("always", [0.0] * 18 + [1.0, 2.0, 3.0], before=4.0)
     yard.owner("new", [0.0] * 18 + [1.0, 2.0, 3.0], before=None)
     yard.owner("unseen")
     await yard.prometheus.start()
     made = await yard.tick(api)
-    assert (made.watched, made.because) == (5, "")
+    assert (made.watched, made.because) == (6, "")
     assert [(owner.workload.ref.name, hurt.reason) for owner, hurt in made.hurt] == [("hurt", HurtReason.Restarts)]
     assert set(yard.marks("hurt")) == set(names.BACKOFF_MARKS)
-    assert [yard.marks(name) for name in ("slow", "always", "new", "unseen")] == [{}] * 4
+    assert [yard.marks(name) for name in ("slow", "gap", "always", "new", "unseen")] == [{}] * 5
     counted = 'gpu_autoscaler_sharing_reverts_total{reason="Restarts",strategy="mps"} 1.0'
     assert counted in yard.metrics.text().decode().splitlines()
     told = [each.body["reason"] for each in yard.server.requests if each.path.endswith("/events")]
@@ -135,7 +136,7 @@ async def test_three_restarts_in_half_an_hour_give_whole_gpus_back(yard: Yard, a
     assert [[one["owner"] for one in each["recentReverts"]] for each in status] == [["uid-ml/hurt"]]
     counts = yard.story.find_reverts("small")
     assert counts is not None
-    assert (counts.recent, counts.owners) == (1, 5)
+    assert (counts.recent, counts.owners) == (1, 6)
 
 
 async def test_a_fault_a_full_share_and_a_latency_that_grew(yard: Yard, api: kube.Api) -> None:

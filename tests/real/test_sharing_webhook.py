@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import pathlib
+import signal
 import ssl
 import time
 from collections.abc import AsyncIterator
@@ -121,8 +122,18 @@ async def test_while_the_webhook_is_killed_pods_are_made_as_they_are(gate: Gate)
 
     await gate.cluster.wait_until(is_shared)
     assert gate.process is not None
+    gate.process.send_signal(signal.SIGSTOP)  # the kernel still takes connections: nothing is ever answered
+    async with asyncio.timeout(15):  # of three webhooks each is waited for, for three seconds
+        slow = await create(gate, place, pod("slow", annotations=NEEDS_8))
+    assert asked(slow)["limits"][names.GPU] == "1"
+    gate.process.send_signal(signal.SIGCONT)
+    await gate.cluster.wait_until(is_shared)
+    burst = [asyncio.create_task(create(gate, place, pod(f"p{number}", annotations=NEEDS_8))) for number in range(40)]
+    await asyncio.wait(burst, return_when=asyncio.FIRST_COMPLETED)
     gate.process.kill()
     gate.process.wait(30)
+    parts = [asked(each)["limits"] for each in await asyncio.gather(*burst)]
+    assert all((MIG in each) != (names.GPU in each) for each in parts)
     made = await create(gate, place, pod("alive", annotations=NEEDS_8))
     assert (made["metadata"]["name"], asked(made)["limits"][names.GPU]) == ("alive", "1")
     await gate.start("--rewrite-requests", "true")

@@ -83,6 +83,7 @@ class Gate:
     async def stop(self) -> int:
         assert self.process is not None
         if self.process.poll() is None:
+            self.process.send_signal(signal.SIGCONT)
             self.process.send_signal(signal.SIGTERM)
         return self.process.wait(30)
 
@@ -239,6 +240,21 @@ async def test_who_claims_a_gpu_is_denied_too_and_who_claims_something_else_is_n
     assert "exceeded" in (await claims("fast") or "")
     assert await claims("nic") is None
     assert "not there yet: make that first" in (await claims("missing") or "")  # or it would be made behind the pod
+
+
+@pytest.mark.accepts("cost", 18)
+async def test_no_pod_is_too_large_or_too_odd_to_be_denied(gate: Gate) -> None:
+    """What a tenant writes is told in up to six times as many bytes: `<` as an escape, names in managedFields too."""
+    place = await gate.place("in")
+    await gate.make_budget("block")
+    await gate.cluster.wait_until(lambda: is_denied(gate, place))
+    owner = {"apiVersion": "v1", "kind": "K\0", "name": "\0", "uid": "\0", "controller": True}
+    for env in ([], [{"name": "A", "value": "<" * 900_000}], [{"name": f"E{at}"} for at in range(20_000)]):
+        probe = pod("probe")
+        probe["metadata"]["ownerReferences"] = [owner]
+        probe["spec"]["containers"][0]["env"] = env
+        with pytest.raises(clusters.Refused, match="exceeded"):
+            await gate.cluster.request("POST", f"/api/v1/namespaces/{place}/pods", probe)
 
 
 @pytest.mark.accepts("cost", 18)

@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from benchmarks import __main__ as benchmarks
 from docs import write
 from tests import ROOT, documents
 
@@ -144,3 +145,19 @@ def test_every_kind_stands_on_its_page():
         row.kind for row in kinds.KINDS if not any(f"`{row.letter}`" in line and row.kind in line for line in rows)
     ]
     assert missing == []
+
+
+# ---- benchmarks ------------------------------------------------------------------------------------------------------
+
+MEASURES = re.compile(r"python -m benchmarks((?: [a-z_]+)+)(?: \[([a-z_|]+)\])?(?:`|$)", re.MULTILINE)
+
+
+def test_every_benchmark_that_is_named_can_be_run_as_it_says():
+    texts = [page.read_text() for page in (*PAGES, *sorted((ROOT / "benchmarks").glob("*.py")))]
+    found = [each for text in texts for each in MEASURES.findall(text)]
+    assert len(found) >= 8
+    for words, parts in found:
+        for part in parts.split("|"):
+            benchmarks.read([*words.split(), *part.split()])
+    with pytest.raises(ValueError, match="no benchmark typo; there are"):
+        benchmarks.read(["packing", "typo"])

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from fallow import telemetry
 from fallow.account.attribution import KeepingAck
-from fallow.model import cluster, decision, marks
+from fallow.model import cluster, cost, decision, marks
 from fallow.model.units import Instant
 
 Ack = tuple[str, str]  # UID of the workload (or name of the namespace), until when
@@ -68,7 +68,7 @@ def find_open(plan: decision.Plan, seen: cluster.Snapshot) -> dict[str, KeepingA
 
 def name_ack(ack: Ack) -> str:
     """As the ledger has it."""
-    return "@".join(ack)
+    return cost.as_booked("@".join(ack))
 
 
 def find_covered(seen: cluster.Snapshot) -> Iterator[tuple[int, Ack]]:

@@ -8,14 +8,15 @@ Invariant: at every second at which the GPU is there its slices come to WHOLE, a
 
 import functools
 import itertools
-from collections.abc import Iterator, Mapping
+import operator
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 
 import msgspec
 
 from fallow.account.timeline import WHOEVER, Face, Gpu, Holding
 from fallow.model import cost
-from fallow.model.cost import DAY, HOUR, WHOLE, Interval, Micro, Nano, Rate, Second, Slice, SpendState
+from fallow.model.cost import DAY, HOUR, WHOLE, Interval, Micro, Nano, Rate, Second, Sharing, Slice, SpendState
 
 
 class _Draft:
@@ -82,8 +83,10 @@ def _slice(gpu: Gpu, at: Second) -> Iterator[Slice]:
     held = [(each, each.faces.at(at)) for each in gpu.holdings if each.covers(at)]
     shares = tuple(face.share for _, face in held)
     if sum(shares) > WHOLE:
-        shares = cost.divide(WHOLE, shares)
-        held = [(each, msgspec.structs.replace(face, low=None, high=None)) for each, face in held]
+        fitted = zip(held, _fit_in([face for _, face in held]), strict=True)
+        held = [(each, msgspec.structs.replace(face, share=share, low=None, high=None))
+                for (each, face), share in fitted if share]
+        shares = tuple(face.share for _, face in held)
     rest = WHOLE - sum(shares)
     rates = _divide_rate(ground.rate, shares, tuple(face for _, face in held), rest)
     price_id = ground.rate.price_id if ground.rate else ""
@@ -97,6 +100,17 @@ def _slice(gpu: Gpu, at: Second) -> Iterator[Slice]:
             gpu=gpu.name, slot="rest" if held else "", share=rest, key=ground.key, state=SpendState.unallocated,
             rate_nano=rates[-1], price_id=price_id,
         )
+
+
+def _fit_in(faces: Sequence[Face]) -> tuple[Micro, ...]:
+    """What was asked for by resources counts before what stands in an annotation: else whoever writes that he has a
+    GPU would take its cost off somebody else's books."""
+    by_word = [face.key.sharing is Sharing.kai for face in faces]
+    firm = tuple(0 if says else face.share for face, says in zip(faces, by_word, strict=True))
+    if sum(firm) >= WHOLE:
+        return cost.divide(WHOLE, firm)
+    said = tuple(face.share if says else 0 for face, says in zip(faces, by_word, strict=True))
+    return tuple(map(operator.add, firm, cost.divide(WHOLE - sum(firm), said)))
 
 
 def _divide_rate(

@@ -66,9 +66,10 @@ class ScalingAccount:
         if pool is None:
             return
         gpus = (pool.gpus or 0) * wanted.count or None
+        price = wanted.price if pool is wanted.pool else None
         self._put(Chapter((_entry(
             Happened.nodes_added, said, now, ref=policy.ref, policy=policy.name, reason=str(wanted.reason),
-            detail=pool.name, gpus=gpus, per_hour=None if wanted.price is None else wanted.price * wanted.count,
+            detail=pool.name, gpus=gpus, per_hour=None if price is None else price * wanted.count,
         ),)))
 
     def note_removed(self, node: ScaledNode, policy: str, because: str, now: Instant) -> None:

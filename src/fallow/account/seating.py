@@ -149,7 +149,7 @@ class Host:
             return self._remember(Seat(gpu, *_part_of(unit, pod_uid)), unit)
         self.odd[pod_uid] = f"pods hold more than the {len(self.gpus)} GPUs of {self.name}"
         gpu = min(self.gpus, key=lambda each: _load(each, begin, end))
-        return Seat(gpu, pod_uid, unit.micro, is_odd=True)
+        return Seat(gpu, _roomless_slot(gpu, pod_uid), unit.micro, is_odd=True)
 
     def _remember(self, seat: Seat, unit: PhysicalUnit) -> Seat:
         if unit.group:
@@ -250,6 +250,13 @@ class Host:
         self.slots[name] = self.slots.pop(gpu.name)
         self.groups = {group: name if on == gpu.name else on for group, on in self.groups.items()}
         return True
+
+
+def _roomless_slot(gpu: Gpu, pod_uid: str) -> str:
+    """Each by itself: two of one pod under one name would be booked as one."""
+    taken = {each.slot for each in gpu.holdings}
+    named = (f"{pod_uid}#{at}" if at else pod_uid for at in range(len(taken) + 1))
+    return next(name for name in named if name not in taken)
 
 
 def _part_of(unit: PhysicalUnit, pod_uid: str) -> tuple[str, Micro]:

@@ -163,10 +163,12 @@ def _describe(
 ) -> _HeldBy:
     ref = workload.ref
     kind, _ = work.classify(workload, (pod,), namespaces.find(ref.namespace))
-    return _HeldBy(ref.kind, ref.name, ref.uid, workload.labels, kind)
+    return _HeldBy(cost.as_booked(ref.kind), cost.as_booked(ref.name), ref.uid, workload.labels, kind)
 
 
 def _own(pod: cluster.Pod) -> _HeldBy:
     """Of whom nothing more is known than stands on itself."""
     above = pod.owner
-    return _HeldBy(above.kind, above.name, above.uid, {}) if above else _HeldBy("Pod", pod.name, pod.uid, {})
+    if above is None:
+        return _HeldBy("Pod", pod.name, pod.uid, {})
+    return _HeldBy(cost.as_booked(above.kind), cost.as_booked(above.name), above.uid, {})

@@ -81,7 +81,7 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     owner: Owner | None
     labels: Mapping[str, str]
     annotations: Mapping[str, str]  # ours and the few others' in names.py; nothing else is kept
-    resources: Mapping[str, int]  # GPU resource name -> count over containers and restartable init containers
+    resources: Mapping[str, int]  # GPU resource name -> count, as the scheduler adds up containers and init containers
     claims: tuple[str, ...]  # names of the ResourceClaims it uses
     claimed: int | None  # GPUs allocated by those claims; None = a claim could not be seen
     created_at: Instant

@@ -24,6 +24,7 @@ WHOLE: Final[Micro] = 1_000_000
 UNIT: Final[Nano] = 1_000_000_000  # of the currency
 # A rate of a million units an hour is no GPU's, in any money: beyond it sums might not fit into 64 bits.
 MOST_RATE: Final[Nano] = 1_000_000 * UNIT
+MOST_LETTERS: Final = 253
 HOUR: Final[Second] = 3600
 DAY: Final[Second] = 86400
 GPU_HOUR: Final = WHOLE * HOUR  # micro-GPU-seconds
@@ -217,6 +218,12 @@ def cost_of(rate_nano: Nano, seconds: Second) -> Nano:
     """Of a rate an hour, half to even."""
     whole, rest = divmod(rate_nano * seconds, HOUR)
     return whole + (rest * 2 > HOUR or (rest * 2 == HOUR and whole % 2 == 1))
+
+
+def as_booked(text: str) -> str:
+    """As the ledger has what tenants may write as they like (whom a pod says to belong to, until when it is
+    acknowledged): PostgreSQL takes no NUL and would refuse everybody's batch for one, and no name has more letters."""
+    return text.replace("\0", "\N{REPLACEMENT CHARACTER}")[:MOST_LETTERS]
 
 
 def divide(total: int, weights: tuple[int, ...]) -> tuple[int, ...]:

@@ -20,7 +20,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from fallow.model import gpus, units
-from fallow.model.cost import BookedPrice, CapacityType, PriceUnit
+from fallow.model.cost import MOST_LETTERS, BookedPrice, CapacityType, PriceUnit
 from fallow.model.units import Instant
 
 T = TypeVar("T", PriceUnit, CapacityType)
@@ -187,6 +187,8 @@ def _take(
 def read_row(cells: Mapping[str, str], currency: str) -> PriceRow:
     """ValueError says what is wrong with it."""
     unit = _one_of(PriceUnit, "unit", cells["unit"])
+    if odd := [name for name, text in cells.items() if not text.isprintable() or len(text) > MOST_LETTERS]:
+        raise ValueError(f"{odd[0]} is longer than {MOST_LETTERS} letters, or holds one that cannot be printed")
     if cells["currency"].upper() != currency:
         raise ValueError(f"currency is {cells['currency']!r}, and the books are kept in {currency}")
     if not cells["source"]:

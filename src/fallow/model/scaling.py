@@ -462,7 +462,8 @@ class PolicyPlan(msgspec.Struct, frozen=True, kw_only=True):
     GPUs; None: not known. `acts`: False where this is only advice. `strays`: machines that never became nodes and go.
     `wanted`: a pod that waits, by the node that is drained and that it fits. `started`: nodes started ahead of demand
     that do not say so yet, and until when they stay; `prewarmed`: those whose turn is over, and whether one came.
-    `full_at`: as in the status, or None where somebody came since."""
+    `full_at`: as in the status, or None where somebody came since. `due`: when those who need a node will have waited
+    long enough, where they have not."""
 
     policy: ScalingPolicy
     driver: NodeDriver = NodeDriver.direct
@@ -489,6 +490,7 @@ class PolicyPlan(msgspec.Struct, frozen=True, kw_only=True):
     pending: int = 0
     use: float | None = None
     full_at: int | None = None
+    due: Instant | None = None
     cost: float | None = None  # of an hour of all its nodes; None: of one it is not known
     because: str = ""
 

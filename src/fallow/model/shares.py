@@ -26,6 +26,7 @@ from fallow.model.cost import Micro, Sharing
 from fallow.model.seen import Unseen
 
 _PROFILE: Final = re.compile(r"(\d+)g\.\d+gb(?:[.+]me)?")
+_NUMBER: Final = re.compile(r"(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,2})?", re.ASCII)
 _USUAL_SLICES: Final = 7
 _USUAL_MEMORY: Final = {1: 1, 2: 2, 3: 4, 4: 4, 7: 8}  # memory slices of eight, by compute slices of seven
 _ONE: Final = Fraction(1)
@@ -49,7 +50,8 @@ class PhysicalUnit(msgspec.Struct, frozen=True):
 
     @property
     def micro(self) -> Micro:
-        return math.floor(self.weight * cost.WHOLE)
+        """At least one: who holds next to nothing is booked all the same."""
+        return max(1, math.floor(self.weight * cost.WHOLE))
 
 
 class GpuSlot(msgspec.Struct, frozen=True, gc=False):
@@ -162,10 +164,8 @@ def groups_of(pod: cluster.Pod) -> set[str]:
 
 
 def _read_number(text: str | None) -> Fraction | None:
-    try:
-        return Fraction(text) if text and len(text) < 20 else None
-    except (ValueError, ZeroDivisionError):
-        return None
+    """Of what a tenant wrote: 1e-999999999 would be a number that takes hours to make."""
+    return Fraction(text) if text and len(text) < 20 and _NUMBER.fullmatch(text) else None
 
 
 def _hami_part(pod: cluster.Pod, node: cluster.Node | None, resource: str) -> PhysicalUnit:

@@ -5,7 +5,7 @@ who counts what policies did, by one list.
 Invariant: a quantity stays the text that was written. A field that is not there is not taken for an empty one.
 """
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -15,6 +15,9 @@ from fallow.clients.kubernetes import api as kube
 from fallow.model.classes import ContainerText
 from fallow.model.sharing import PodToleration, ShareContainer, SharePod
 from fallow.observe.budgets import OwnerRef
+from fallow.observe.cluster import pods
+
+_MOST_TOLERATIONS: Final = 100  # each is compared with the taints of every node; further ones tolerate nothing
 
 
 class ShareMeta(msgspec.Struct, frozen=True, rename="camel"):
@@ -62,7 +65,7 @@ class ShareSpec(msgspec.Struct, frozen=True, rename="camel"):
     init_containers: tuple[ContainerAsked, ...] | None = None
     node_name: str = ""
     node_selector: dict[str, str] | None = None
-    affinity: dict[str, Any] | None = None
+    affinity: msgspec.Raw = msgspec.Raw(b"null")
     tolerations: tuple[TolerationAsked, ...] | None = None
     scheduler_name: str = ""
     resource_claims: list[Any] | None = None
@@ -114,8 +117,8 @@ def see(item: ShareObject, namespace: str) -> SharePod:
         namespace=namespace, name=meta.name or meta.generate_name, labels=meta.labels or {},
         annotations=meta.annotations, containers=tuple(map(_see_container, spec.containers)),
         init_containers=tuple(map(_see_container, spec.init_containers or ())), node_name=spec.node_name,
-        node_selector=spec.node_selector, terms=_required(spec.affinity), scheduler=spec.scheduler_name,
-        tolerations=None if spec.tolerations is None else tuple(map(_see_toleration, spec.tolerations)),
+        node_selector=spec.node_selector, terms=pods.required_terms(spec.affinity), scheduler=spec.scheduler_name,
+        tolerations=_see_tolerations(spec.tolerations),
         has_claims=bool(spec.resource_claims), is_static=names.MIRROR_POD in (meta.annotations or {}),
     )
 
@@ -134,10 +137,8 @@ def _as_text(asked: dict[str, Any] | None) -> dict[str, str] | None:
     return None if asked is None else {name: str(count) for name, count in asked.items()}
 
 
-def _see_toleration(asked: TolerationAsked) -> PodToleration:
-    return PodToleration(asked.key, asked.operator or "Equal", asked.value, asked.effect)
-
-
-def _required(affinity: dict[str, Any] | None) -> Any:
-    node = (affinity or {}).get("nodeAffinity") or {}
-    return (node.get("requiredDuringSchedulingIgnoredDuringExecution") or {}).get("nodeSelectorTerms")
+def _see_tolerations(asked: tuple[TolerationAsked, ...] | None) -> tuple[PodToleration, ...] | None:
+    if asked is None:
+        return None
+    heeded = asked[:_MOST_TOLERATIONS]
+    return tuple(PodToleration(each.key, each.operator or "Equal", each.value, each.effect) for each in heeded)

@@ -9,10 +9,12 @@ back.
 
 Without leave to act only the statuses are written, and what an earlier self began is given back. What was begun stands
 on the node and in the status: who is killed between two steps goes on from there. Between two full looks only nodes
-that leave are looked at, as often as their deadlines need.
+that leave are looked at, as often as their deadlines need; who newly waits for a GPU, or has now waited long enough,
+brings the next full look forward.
 """
 
 import logging
+import math
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final
 
@@ -61,6 +63,8 @@ log = logging.getLogger("fallow")
 INTERVAL: Final[Seconds] = 30.0
 BUDGET: Final[Seconds] = 60.0
 SOON: Final[Seconds] = 5.0  # until the next step of a node that its cloud takes back
+HASTE: Final[Seconds] = 10.0  # between two full looks, where somebody new waits or has waited long enough
+GATHERING: Final[Seconds] = 1.0  # from the first who waits until the look, for those who come together
 DRAINING: Final[Seconds] = 10.0  # ... of one that is drained
 _STUCK: Final[Seconds] = 5 * MINUTE  # a pod that fits and is not scheduled for so long is told of
 _MOST_STEPS: Final = 64  # of one node in one turn, those included that came too late
@@ -174,6 +178,10 @@ class ScalingStory:
             self._terms.wake_in(SOON)
         elif leaving:
             self._terms.wake_in(DRAINING)
+        last = self._last.plan
+        due = turn.now if self._eyes.has_fresh_demand else _find_due(last)
+        if last is not None and math.isfinite(due):
+            self._terms.wake_in(max(due - turn.now, HASTE - (turn.now - last.taken_at), 0.1))
         return msgspec.structs.replace(self._last, done=tuple(done))
 
     # ---- look and plan ----
@@ -183,8 +191,9 @@ class ScalingStory:
         last = self._last.plan
         if last is None or not 0 <= now - last.taken_at < INTERVAL - 1:
             return False
-        begun = any(each.spot is None and (each.ends_at or each.warned_at) is not None for each in self._eyes.touched)
-        return not begun
+        if now - last.taken_at >= HASTE and (self._eyes.has_fresh_demand or now >= _find_due(last)):
+            return False
+        return not any(map(_is_unheeded, self._eyes.touched))
 
     async def _plan(self, turn: Turn) -> tuple[ScalingSight, ScalingPlan]:
         sight = await turn.in_time(self._eyes.look(turn.now))
@@ -215,14 +224,18 @@ class ScalingStory:
 
     async def _begin_spot(self, made: ScalingCycle, turn: Turn, done: list[str]) -> None:
         """The cordon first: nobody new comes to a machine that ends."""
-        for node in _find_nodes(made, lambda each: each.spot is None and (each.ends_at or each.warned_at) is not None):
+        for node in _find_nodes(made, _is_unheeded):
             await self._advance(node, made, turn, done, begins_only=True)
 
     async def _let_go(self, made: ScalingCycle, turn: Turn, done: list[str]) -> None:
+        """A notice that came while all was looked at waits for its own turn, which plans who replaces the node: else
+        its pods were moved before there is a place for them."""
+        planned = {each.uid for each in _find_nodes(made, is_leaving)}
         for node in self._eyes.touched:
             if not turn.may_act():
                 return
-            await self._advance(node, made, turn, done)
+            if node.uid in planned or not _is_unheeded(node):
+                await self._advance(node, made, turn, done)
 
     async def _advance(
         self, node: ScaledNode, made: ScalingCycle, turn: Turn, done: list[str], *, begins_only: bool = False
@@ -340,7 +353,8 @@ class ScalingStory:
                 self._stands[plan.policy.name] = stands
                 self._asked |= {each.token for each in stands.in_flight}
                 done.append(stands.said)
-                self._account.note_growth(plan.policy, wanted, stands.pool, stands.said, turn.now, turn.took - began)
+                made_of = msgspec.structs.replace(wanted, count=stands.count)
+                self._account.note_growth(plan.policy, made_of, stands.pool, stands.said, turn.now, turn.took - began)
                 self._memory = (
                     deciding.note_failure(self._memory, plan.policy.name, turn.now) if stands.failure
                     else deciding.clear_failures(self._memory, plan.policy.name)
@@ -525,11 +539,21 @@ def _find_nodes(
     return [each for each in (seen.sure(made.sight.nodes) if made.sight is not None else ()) if wanted(each)]
 
 
+def _is_unheeded(node: ScaledNode) -> bool:
+    """Its cloud takes it back, and nobody has begun to heed it."""
+    return node.spot is None and (node.ends_at or node.warned_at) is not None
+
+
 def _find_plan(plan: ScalingPlan | None, node: ScaledNode) -> PolicyPlan | None:
     """Of the policy that its record names, else of the one that means it."""
     said = node.drain.policy if node.drain else node.spot.policy if node.spot else ""
     named = said or next((each.policy for each in (plan.nodes if plan else ()) if each.node == node.name), "")
     return next((each for each in (plan.policies if plan else ()) if each.policy.name == named), None)
+
+
+def _find_due(plan: ScalingPlan | None) -> Instant:
+    """When somebody will have waited long enough for a node."""
+    return min((each.due for each in (plan.policies if plan else ()) if each.due is not None), default=math.inf)
 
 
 def _find_targets(sight: ScalingSight | None, policy: str) -> dict[str, int]:

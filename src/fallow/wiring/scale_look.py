@@ -24,7 +24,7 @@ async def look(options: settings.Settings, tell: Callable[[str], None] | None = 
             eyes = sight.ScalingEyes(api, sight.ScalingSources(
                 use=made.eyes.read_use,
                 why_kept=lambda now: scaling.find_kept(made.seen, options.mandate, now),
-                price_of=prices.of_node, price_of_type=prices.of_type,
+                price_of=prices.of_node, price_of_type=prices.of_type, shape_of_type=prices.shape_of,
             ))
             await eyes.list_once()
             now = time.time()

@@ -20,8 +20,9 @@ from fallow.clients import errors
 from fallow.clients.clouds import Cloud
 from fallow.decide import packing
 from fallow.decide import scaling as deciding
-from fallow.model import cluster, long_memory, node_facts
+from fallow.model import cluster, long_memory, node_facts, price_table
 from fallow.model.cost import DEMAND_KEPT, UNIT, CapacityType, DemandHour
+from fallow.model.machines import MachineShape
 from fallow.model.node_facts import NodeFacts
 from fallow.model.policies import idle
 from fallow.model.policies.scaling import ScalingPolicy
@@ -61,9 +62,9 @@ def make_parts(ground: Groundwork, later: Later, cloud: Cloud | None) -> Scaling
     eyes = sight.ScalingEyes(ground.api, sight.ScalingSources(
         use=ground.eyes.read_use, find_cloud=find_cloud,
         why_kept=lambda now: find_kept(ground.seen, ground.options.mandate, now), price_of=books.price_of,
-        price_of_type=books.price_of_type, limits=books.find_limits, past=account.demand.find, status=statuses.find,
-        namespace=ground.namespace if options.acts else "",
-    ), wake=lambda: later.looping.wake(SCALING))
+        price_of_type=books.price_of_type, shape_of_type=books.shape_of_type, limits=books.find_limits,
+        past=account.demand.find, status=statuses.find, namespace=ground.namespace if options.acts else "",
+    ), wake=lambda: later.looping.wake(SCALING), wake_soon=lambda: _wake_in(later, scaling.GATHERING))
     story = scaling.ScalingStory(
         eyes=eyes, find_cloud=find_cloud, account=account, keep_hours=books.keep_hours,
         hands=make_hands(ground, statuses), terms=scaling.ScalingStoryTerms(
@@ -140,8 +141,14 @@ class ShippedPrices:
         found = self._book.find_rate(facts, self._clock())
         return None if found is None or not facts.gpus else found.nano * facts.gpus / UNIT
 
+    def find(self, kind: str, tier: CapacityType) -> Priced | None:
+        return self._book.find(_facts_of(kind, tier, self._region), self._clock())
+
     def of_type(self, kind: str, tier: CapacityType) -> float | None:
-        return _price_row(self._book.find(_facts_of(kind, tier, self._region), self._clock()))
+        return _price_row(self.find(kind, tier))
+
+    def shape_of(self, kind: str) -> MachineShape | None:
+        return _shape_row(kind, self.find(kind, CapacityType.on_demand))
 
 
 def _facts_of(kind: str, tier: CapacityType, region: str) -> NodeFacts:
@@ -150,6 +157,14 @@ def _facts_of(kind: str, tier: CapacityType, region: str) -> NodeFacts:
 
 def _price_row(found: Priced | None) -> float | None:
     return None if found is None or not found.row.gpus else found.rate.nano * found.row.gpus / UNIT
+
+
+def _shape_row(kind: str, found: Priced | None) -> MachineShape | None:
+    """As far as a price tells what it is the price of."""
+    fold = price_table.fold_type
+    if found is None or not found.row.gpus or fold(found.row.instance_type) != fold(kind):
+        return None
+    return MachineShape(instance_type=kind, gpus=found.row.gpus, gpu_model=found.row.gpu_model)
 
 
 class LaterBooks:
@@ -169,9 +184,15 @@ class LaterBooks:
         return self._shipped.of_node(node)
 
     def price_of_type(self, kind: str, tier: CapacityType) -> float | None:
+        return _price_row(self._find(kind, tier))
+
+    def shape_of_type(self, kind: str) -> MachineShape | None:
+        return _shape_row(kind, self._find(kind, CapacityType.on_demand))
+
+    def _find(self, kind: str, tier: CapacityType) -> Priced | None:
         if self._later.books is None:
-            return self._shipped.of_type(kind, tier)
-        return _price_row(self._later.books.billing.find(_facts_of(kind, tier, self._ground.options.cost.region)))
+            return self._shipped.find(kind, tier)
+        return self._later.books.billing.find(_facts_of(kind, tier, self._ground.options.cost.region))
 
     def find_limits(self, now: Instant) -> Input[tuple[SpendLimit, ...]]:
         if self._later.books is None:

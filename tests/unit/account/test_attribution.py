@@ -102,6 +102,44 @@ def test_parts_that_come_to_more_than_their_gpu_are_scaled_down_alike():
     assert sorted(share for share, _ in held(scene).values()) == [0.333333, 0.333333, 0.333334]
 
 
+@pytest.mark.accepts("cost", 3)
+@pytest.mark.parametrize("first", ["claimant", "victim"])
+def test_who_only_writes_that_it_has_a_gpu_takes_no_cost_off_who_asked_for_one(first):
+    """A CPU pod with KAI's annotation, on a node whose GPUs are all held by resources."""
+    scene = Scene()
+    scene.node("n", 2)
+    said = {"gpu-fraction": "1", "gpu-fraction-num-devices": "99"}
+    came = {"claimant": DAY0 + 60 * (first == "victim"), "victim": DAY0 + 60 * (first == "claimant")}
+    scene.world.pod("claimant", node="n", bound_at=float(came["claimant"]), annotations=said,
+                    resources={"nvidia.com/gpu.shared": 1})
+    scene.world.pod("victim", node="n", bound_at=float(came["victim"]), resources={"nvidia.com/gpu": 2})
+    for at in (0, 60, 120, 180):
+        scene.look(DAY0 + at, [pod for pod in scene.world.pods if came[pod.name] <= DAY0 + at])
+    assert held(scene) == {"victim": (2.0, "exclusive")}
+    assert scene.paper.hours() * HOUR == 2 * 180
+    assert scene.books.odd == ["pods hold more than the 2 GPUs of n"]
+
+
+@pytest.mark.accepts("cost", 3)
+def test_a_pod_that_holds_many_times_what_its_node_has_pays_for_all_of_it_and_for_no_more():
+    scene = Scene()
+    scene.node("n", 2)
+    scene.world.pod("a", node="n", bound_at=float(DAY0), resources={"nvidia.com/gpu": 8})
+    for at in (0, 60):
+        scene.look(DAY0 + at)
+    assert held(scene)["a"][0] == pytest.approx(2.0)
+    assert scene.paper.hours() * HOUR == 2 * 60
+
+
+def test_who_asked_for_next_to_nothing_of_a_gpu_is_in_the_books_all_the_same():
+    scene = Scene()
+    scene.node("n", 1)
+    scene.world.pod("a", node="n", bound_at=float(DAY0), annotations={"gpu-fraction": "1e-9"},
+                    resources={"nvidia.com/gpu.shared": 1})
+    scene.look(DAY0)
+    assert held(scene) == {"a": (0.000001, "kai")}
+
+
 # ---- states ---------------------------------------------------------------------------------------------------------
 
 
@@ -250,6 +288,15 @@ def test_what_a_shared_device_did_is_nobodys_use():
     cut = usage.mean_use(use, np.array([False, True]), np.array([False, False]))
     assert cut[0] == 0.8
     assert np.isnan(cut[1])  # of an instance no utilisation counts
+
+
+def test_what_an_acknowledgement_is_called_every_database_can_keep():
+    """Whoever gave it wrote until when as they liked, and it is read all the same."""
+    world = World()
+    world.workload("ml/kept", annotations={"gpuautoscaler.io/ack-until": "2026-11-15T20:00:00." + "0" * 999 + "Z\0"})
+    seen = world.snapshot()
+    ((_, ack),) = acks.find_open(plan.make_plan(seen, mandate(), Memory(), NOW), seen).items()
+    assert (len(ack.id), "\0" in ack.id) == (253, False)
 
 
 def test_acknowledgements_that_hold_have_one_name_for_as_long_as_they_do():

@@ -66,6 +66,10 @@ BAD = {
     "of nothing": (
         cells(instance_type="", gpu_model=""), "neither instance_type nor gpu_model says of what it is the price"
     ),
+    "NUL": (cells(source="list\0"), "source is longer than 253 letters, or holds one that cannot be printed"),
+    "without end": (
+        cells(instance_type="x" * 254), "instance_type is longer than 253 letters, or holds one that cannot be printed"
+    ),
     "twice": (GOOD, "an earlier line has a price of the same for the same time"),
 }
 

@@ -49,10 +49,17 @@ def test_parts_that_another_scheduler_hands_out_claims_and_what_holds_nothing():
     half = {"gpu-fraction": "0.5"}
     assert held({"nvidia.com/gpu.shared": 1}, on, annotations=half) == 0.5
     assert held({"nvidia.com/gpu.shared": 1}, on, annotations={"gpu-fraction": "NaN"}) == 1.0
+    assert held({"nvidia.com/gpu.shared": 1}, on, annotations={"gpu-fraction": "5e-1"}) == 0.5
     assert held({}, on, claimed=2) == 2.0
     assert held({"nvidia.com/gpu": 1}, on, phase="Succeeded") == 0
     assert held({"nvidia.com/gpu": 1}, on, node="") == 0
     assert held({"nvidia.com/gpu": 1}, on, namespace="kai-resource-reservation") == 0
+
+
+@pytest.mark.parametrize("annotation", ["gpu-fraction", "gpu-memory"])
+@pytest.mark.parametrize("said", ["1e-999999999999", "1e999999999999", "1e-100", "1/3", "-1", "٠.٥"])
+def test_a_part_that_nobody_can_mean_is_the_whole_and_takes_no_time_to_read(annotation, said):
+    assert held({"nvidia.com/gpu.shared": 1}, node({"nvidia.com/gpu": 8}), annotations={annotation: said}) == 1.0
 
 
 @pytest.mark.parametrize(("on", "count"), [

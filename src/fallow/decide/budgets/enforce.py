@@ -57,6 +57,8 @@ def judge(
         return WhyEnforced.NotReady, f"it is not valid, so that it restricts nobody: {of.invalid[0]}"
     if (age := now - books.until) > STALE_AFTER:
         return WhyEnforced.LedgerStale, f"the books end {units.spoken(age)} ago: nobody is restricted by old figures"
+    if -age > STALE_AFTER:
+        return WhyEnforced.LedgerStale, f"the books end {units.spoken(-age)} ahead of our clock: one of them is wrong"
     if books.missing:
         return WhyEnforced.DataIncomplete, f"the figures are not complete: {books.missing[0]}"
     if override is not None and override.holds(now):

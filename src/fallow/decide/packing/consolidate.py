@@ -192,7 +192,7 @@ def _see_off(
     there: NodeNow, record: EmptyingRecord, leaving: Leaving, now: Instant, timeout: Seconds
 ) -> EmptyingStep:
     """The pod that was to go: still there, or not come back yet, or both done."""
-    who, is_late = f"{leaving.namespace}/{leaving.name}", now - leaving.since >= timeout
+    who, is_late = f"{leaving.namespace}/{leaving.name}", _is_over(leaving.since, timeout, now)
     pod = next((each for each in there.pods if each.uid == leaving.uid), None)
     if pod is not None and not pod.is_going:
         if pod.fixed or pod.stays:  # somebody said so since, while it was refused; or it never was one to go
@@ -219,9 +219,14 @@ def _go_on(there: NodeNow, record: EmptyingRecord, now: Instant) -> EmptyingStep
         return emptying.Evict(msgspec.structs.replace(record, leaving=leaving))
     if record.empty_since is None:
         return emptying.WriteRecord(msgspec.structs.replace(record, empty_since=now))
-    if now - record.empty_since >= EMPTY_FOR:
+    if _is_over(record.empty_since, EMPTY_FOR, now):
         return _stop(record, StopReason.NotTaken, "it was empty, and nobody took it away")
     return emptying.Wait("it is empty, for whoever takes nodes away")
+
+
+def _is_over(since: Instant, seconds: Seconds, now: Instant) -> bool:
+    """Also where the clock was set back since: for how long, nobody knows, and a cordon must not last as long."""
+    return now - since >= seconds or since - now > MINUTE
 
 
 def _stop(record: EmptyingRecord, reason: StopReason, because: str) -> emptying.Stop:

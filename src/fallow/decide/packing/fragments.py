@@ -26,6 +26,7 @@ from fallow.decide.packing.packer import Ask, PackingPolicy, Scores
 from fallow.decide.packing.room import GPU, Ints, Nodes, PackingPod, Room
 
 POPULAR: Final = 0.95  # of the pods; rarer classes are noise (Weng et al., ATC'23)
+MOST_CLASSES: Final = 500  # of a live cluster; tables and prices grow with them
 
 
 class Cause(StrEnum):
@@ -42,8 +43,21 @@ class Cause(StrEnum):
 
 def count_classes(sample: Sequence[PackingPod]) -> Counter[PackingPod]:
     """How many pods of each class, told apart by all but name and memory; what no machine could host is not counted."""
-    sound = (pod for pod in sample if not pod.find_fault())
-    return Counter(PackingPod("", pod.cpu, 0, pod.gpus, pod.milli, pod.models) for pod in sound)
+    return Counter(_find_class(pod) for pod in sample if not pod.find_fault())
+
+
+def _find_class(pod: PackingPod) -> PackingPod:
+    return PackingPod("", pod.cpu, 0, pod.gpus, pod.milli, pod.models)
+
+
+def keep_usual(sample: Sequence[PackingPod]) -> tuple[PackingPod, ...]:
+    """Without the rarest of very many classes: whoever makes thousands of pods, each of another size, keeps nobody
+    waiting for what is learned of them."""
+    counts = count_classes(sample)
+    if len(counts) <= MOST_CLASSES:
+        return tuple(sample)
+    usual = {each for each, _ in counts.most_common(MOST_CLASSES)}
+    return tuple(pod for pod in sample if _find_class(pod) in usual)
 
 
 def find_demand(counts: Mapping[PackingPod, int]) -> int:

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from fallow.decide.packing import defrag, packer
+from fallow.decide.packing import defrag, fragments, packer
 from fallow.decide.packing.room import GPU, Ints, Nodes, PackingNode, PackingPod, Placement, Room
 from fallow.model import cluster
 from fallow.model.capacity import Machine, Needs
@@ -71,7 +71,7 @@ def _sample(requests: "_Requests", tenants: Sequence[cluster.Pod], now: Instant)
     """What usually comes: the pods of a week, or all where they are few."""
     clear = [tenant for tenant in tenants if not requests.why_unclear(tenant)]
     recent = [tenant for tenant in clear if tenant.created_at >= now - RECENT]
-    return tuple(requests.read(tenant) for tenant in (recent if len(recent) >= ENOUGH else clear))
+    return fragments.keep_usual([requests.read(tenant) for tenant in (recent if len(recent) >= ENOUGH else clear)])
 
 
 def _choose(seen: cluster.Capacity) -> tuple[list[Machine], list[str]]:

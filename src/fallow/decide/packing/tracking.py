@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from fallow.decide.packing import live, packer, reserve
+from fallow.decide.packing import fragments, live, packer, reserve
 from fallow.decide.packing.packer import PackingPolicy
 from fallow.decide.packing.room import GPU, Ints, Nodes, PackingPod, Placement
 from fallow.model.capacity import Machine, Needs, Tenant
@@ -86,7 +86,8 @@ def draw_sample(ground: PackingGround, tenants: Iterable[Tenant], now: Instant) 
             known[asked] = read_request(ground, *asked)
         if (pod := known[asked]) is not None:
             (recent if tenant.created_at >= now - live.RECENT else older).append(pod)
-    return tuple(recent) if len(recent) >= live.ENOUGH else (*recent, *older)
+    sample = tuple(recent) if len(recent) >= live.ENOUGH else (*recent, *older)
+    return sample if len(known) <= fragments.MOST_CLASSES else fragments.keep_usual(sample)
 
 
 class Offered(msgspec.Struct, frozen=True):
@@ -191,8 +192,10 @@ class LiveRoom:
             self._sit(waiting, again, row)
 
     def _remember_memory(self, tenant: Tenant, row: int, sign: int) -> None:
-        if tenant.gpu_memory is not None:
-            self._gpu_memory[row] = self._gpu_memory.get(row, 0) + sign * tenant.gpu_memory
+        """Of who is on a GPU, and no more than that GPU has: whatever others claim keeps nobody away."""
+        count, each = tenant.needs.gpus + tenant.needs.shared, self.ground.gpu_memory[row]
+        if tenant.gpu_memory is not None and count and each is not None:
+            self._gpu_memory[row] = self._gpu_memory.get(row, 0) + sign * min(tenant.gpu_memory, count * each)
 
     def _read(self, needs: Needs, shares: int) -> PackingPod | None:
         if (needs, shares) not in self._requests:

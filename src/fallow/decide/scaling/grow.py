@@ -24,6 +24,7 @@ from fallow.model.scaling import Grow, GrowReason, ScaledNode, ScaledPod, Scalin
 from fallow.model.units import MINUTE, Instant, Seconds
 
 BUSY_FOR: Final[Seconds] = 5 * MINUTE
+_HAIR: Final[Seconds] = 0.01  # more than the time that must have passed
 
 
 def find_reason(policy: ScalingPolicy, needs: Sequence[ScaledPod], now: Instant) -> GrowReason | None:
@@ -34,6 +35,20 @@ def find_reason(policy: ScalingPolicy, needs: Sequence[ScaledPod], now: Instant)
     if waits and sum(waits) / len(waits) > policy.queue_wait:
         return GrowReason.QueueSlow
     return GrowReason.PendingPods if any(wait > policy.pending_patience for wait in waits) else None
+
+
+def find_due(
+    policy: ScalingPolicy, needs: Sequence[ScaledPod], grew_at: Instant | None, now: Instant
+) -> Instant | None:
+    """When R1 or R2 will hold for those who wait now, if nobody comes and none goes."""
+    since = [pod.waits_since for pod in needs if pod.waits_since is not None]
+    if not since:
+        return None
+    at = now if find_reason(policy, needs, now) else min(
+        min(since) + policy.pending_patience, sum(since) / len(since) + policy.queue_wait
+    ) + _HAIR
+    rested = grew_at + policy.grow_rest if grew_at is not None and is_resting(policy, grew_at, now) else now
+    return max(at, rested) if max(at, rested) > now else None
 
 
 def is_resting(policy: ScalingPolicy, grew_at: Instant | None, now: Instant) -> bool:

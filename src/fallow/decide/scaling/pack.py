@@ -9,7 +9,7 @@ Invariant: limits cut from the end; a pod that fits no empty node opens none.
 """
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -28,6 +28,8 @@ from fallow.model.scaling import ScaledPod
 MOST_REORDERED: Final = 200  # pods
 MOST_MATCHED: Final = 64  # pods: all threes of them are looked at
 _SHUFFLES: Final = 500
+_REFILLS: Final = 600
+_EMPTIED: Final = 4  # nodes beside the emptiest
 _HAIR: Final = 1e-9
 
 
@@ -204,10 +206,12 @@ def _try_orders(pods: Sequence[ScaledPod], first: Packed, opening: Opening, coun
         if not tried.left and len(tried.opened) < len(best.opened):
             best = tried
     if len(best.opened) > least + 1 and len(pods) <= MOST_MATCHED:
-        tight = _match(pods, template)
-        for fewer in (tight, _shuffle(pods, template, min(len(best.opened), len(tight)) - 1)):
-            if fewer and len(fewer) < len(best.opened):
-                best = Packed([OpenedNode(template, each) for each in fewer], [])
+        parts = _list_parts(pods, template)
+        tight = _match(parts, range(len(pods)))
+        fewer = _shuffle(parts, min(len(best.opened), len(tight)) - 1) or tight
+        fewer = _refill(parts, fewer, least + 1)
+        if len(fewer) < len(best.opened):
+            best = Packed([OpenedNode(template, [pods[at] for at in each]) for each in fewer], [])
     return best
 
 
@@ -217,16 +221,16 @@ def _list_parts(pods: Sequence[ScaledPod], template: NodeTemplate) -> Floats:
     return np.array([[max(0, pod.asks.get(each, 0)) / has[each] for each in has] for pod in pods])
 
 
-def _shuffle(pods: Sequence[ScaledPod], template: NodeTemplate, most: int) -> list[list[ScaledPod]]:
+def _shuffle(parts: Floats, most: int) -> list[list[int]]:
     """Hundreds of orders at once, near the one by size, each pod on the fullest node that has room: one that needs no
     more than so many nodes; none: no order does. What is drawn is the same every time."""
-    parts, draw, every = _list_parts(pods, template), np.random.default_rng(0), np.arange(_SHUFFLES)
+    draw, every = np.random.default_rng(0), np.arange(_SHUFFLES)
     size = parts.max(axis=1) + parts.sum(axis=1) / 8
-    shaken = draw.uniform(0, 1, (_SHUFFLES, 1)) * draw.uniform(-0.5, 0.5, (_SHUFFLES, len(pods)))
+    shaken = draw.uniform(0, 1, (_SHUFFLES, 1)) * draw.uniform(-0.5, 0.5, (_SHUFFLES, len(parts)))
     orders = np.argsort(-size * (1 + shaken), axis=1, kind="stable")
     free = np.full((_SHUFFLES, most, parts.shape[1]), 1.0 + _HAIR)
-    where, fails = np.zeros((_SHUFFLES, len(pods)), np.int64), np.zeros(_SHUFFLES, np.bool_)
-    for step in range(len(pods)):
+    where, fails = np.zeros((_SHUFFLES, len(parts)), np.int64), np.zeros(_SHUFFLES, np.bool_)
+    for step in range(len(parts)):
         pod = orders[:, step]
         fits: Bools = np.asarray((free >= parts[pod][:, None, :]).all(axis=2))
         chosen = np.where(fits, free.sum(axis=2), np.inf).argmin(axis=1)
@@ -236,20 +240,59 @@ def _shuffle(pods: Sequence[ScaledPod], template: NodeTemplate, most: int) -> li
     if fails.all():
         return []
     found = where[int(fails.argmin())]
-    return [[pods[int(at)] for at in np.flatnonzero(found == node)] for node in np.unique(found)]
+    return [np.flatnonzero(found == node).tolist() for node in np.unique(found)]
 
 
-def _match(pods: Sequence[ScaledPod], template: NodeTemplate) -> list[list[ScaledPod]]:
+def _refill(parts: Floats, nodes: list[list[int]], most: int) -> list[list[int]]:
+    """Of the nodes the emptiest and a few others are emptied and filled anew, over and over, until there are no more
+    than so many. What is drawn is the same every time."""
+    draw, best, score = np.random.default_rng(0), nodes, _score(parts, nodes)
+    for _ in range(_REFILLS):
+        if len(best) <= most:
+            break
+        ranked = sorted(best, key=lambda node: float(parts[node].sum()))
+        chosen = {0, *draw.choice(np.arange(1, len(ranked)), min(_EMPTIED, len(ranked) - 1), replace=False).tolist()}
+        kept = [list(node) for at, node in enumerate(ranked) if at not in chosen]
+        loose = [at for place in chosen for at in ranked[place]]
+        free = np.array([1.0 + _HAIR - parts[node].sum(axis=0) for node in kept])
+        loose.sort(key=lambda at: -parts[at].sum() * draw.uniform(0.5, 1.5))
+        left = _put_beside(parts, loose, kept, free)
+        made = [*kept, *_match(parts, left)]
+        tried = _score(parts, made)
+        if tried >= score:
+            best, score = made, tried
+    return best
+
+
+def _score(parts: Floats, nodes: list[list[int]]) -> tuple[int, float]:
+    """The more, the better: few nodes, and some of them full."""
+    return -len(nodes), float(sum(parts[node].sum() ** 2 for node in nodes))
+
+
+def _put_beside(parts: Floats, loose: Sequence[int], kept: list[list[int]], free: Floats) -> list[int]:
+    """Each on the fullest node that has room; who is left."""
+    left = list[int]()
+    for at in loose:
+        fits = (free >= parts[at]).all(axis=1) if len(kept) else np.zeros(0, np.bool_)
+        if not fits.any():
+            left.append(at)
+            continue
+        node = int(np.where(fits, free.sum(axis=1), np.inf).argmin())
+        kept[node].append(at)
+        free[node] -= parts[at]
+    return left
+
+
+def _match(parts: Floats, chosen: Iterable[int]) -> list[list[int]]:
     """Node after node around the largest that is left, with the three others beside it that leave least free."""
-    parts = _list_parts(pods, template)
-    left = sorted(range(len(pods)), key=lambda at: (-parts[at].max(), -parts[at].sum(), pods[at].id))
-    nodes: list[list[ScaledPod]] = []
+    left = sorted(chosen, key=lambda at: (-parts[at].max(), -parts[at].sum(), at))
+    nodes: list[list[int]] = []
     while left:
-        chosen = [left.pop(0)]
-        while beside := _find_beside(parts, left, 1.0 + _HAIR - parts[chosen].sum(axis=0)):
-            chosen += beside
+        node = [left.pop(0)]
+        while beside := _find_beside(parts, left, 1.0 + _HAIR - parts[node].sum(axis=0)):
+            node += beside
             left = [at for at in left if at not in beside]
-        nodes.append([pods[at] for at in chosen])
+        nodes.append(node)
     return nodes
 
 

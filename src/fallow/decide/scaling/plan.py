@@ -321,7 +321,9 @@ def _decide_one(
         nodes=len(ground.nodes), by_tier=_count_tiers(ground.nodes), desired=before + grow.count(grows) - len(releases),
         guess=coming.guess, spot_advice=tiers.advise(ground.past.spot_watch, board.now), headroom=coming.headroom,
         gangs=over.gangs, started=coming.started, prewarmed=coming.over,
-        pending=len(needs), use=measured.use, full_at=full_at, cost=_add_prices(ground.nodes),
+        pending=len(needs), use=measured.use, full_at=full_at,
+        due=grow.find_due(policy, needs, ground.past.grew_at, board.now) if ground.is_driven_by_us else None,
+        cost=_add_prices(ground.nodes),
         because=over.stopped or _sum_up(ground, found, grows, releases, measured, is_full=is_full),
     )
     return made, judged

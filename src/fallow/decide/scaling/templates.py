@@ -91,10 +91,15 @@ def make(
 
 
 def _find_shape(group: MachineGroup | None, book: ShapeBook, kind: str) -> MachineShape | None:
-    if group is not None and group.shape is not None and group.shape.instance_type in ("", kind):
-        return group.shape
+    """What its cloud says of the group; what it leaves open, as machines of the kind are known."""
     found = book.shapes.find(kind)
-    return found.value if kind and isinstance(found, Known) else None
+    known = found.value if kind and isinstance(found, Known) else None
+    if group is None or group.shape is None or group.shape.instance_type not in ("", kind):
+        return known
+    if known is None:
+        return group.shape
+    said = {field: value for field, value in msgspec.structs.asdict(group.shape).items() if value not in (None, "", {})}
+    return msgspec.structs.replace(known, **said)
 
 
 def _find_amounts(

@@ -153,7 +153,7 @@ def _find_wait(
     if others >= sights.most or (node.record is not None and (node.record.is_running or node.record.is_stuck)):
         where = f"of pool {node.pool} " if node.pool else ""
         return RepartitionReason.OtherChange, f"another change {where}runs"
-    if node.record is not None and now - node.record.since < BETWEEN:
+    if node.record is not None and abs(now - node.record.since) < BETWEEN:  # where the clock was set back, too
         when = units.rfc3339(node.record.since + BETWEEN)
         return RepartitionReason.TooSoon, f"its last change ended less than an hour ago; not before {when}"
     if isinstance(sights.pods, Unseen):

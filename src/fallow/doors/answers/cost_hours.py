@@ -139,7 +139,9 @@ def _make_charge(rows: Sequence[HourRow]) -> dict[str, Any]:
     place = f"{one.cluster}/{one.namespace}"
     if not one.owner_name:
         resource, kind, place = one.node or one.namespace, "Node" if one.node else "Commitment", one.cluster
-    by_state = {row.state: row for row in rows}
+    by_state = dict[str, list[HourRow]]()  # several of one state, where only whose budget it was changed meanwhile
+    for row in rows:
+        by_state.setdefault(row.state, []).append(row)
     return {
         "BilledCost": paid, "EffectiveCost": paid, "ListCost": None, "ContractedCost": paid,
         "BillingCurrency": one.currency, "BillingAccountId": one.cluster, "BillingAccountName": one.cluster,
@@ -154,7 +156,7 @@ def _make_charge(rows: Sequence[HourRow]) -> dict[str, Any]:
         "SkuId": one.instance_type or one.gpu_model or None, "SubAccountId": one.namespace,
         "Tags": msgspec.json.encode(_tags(one)).decode(), "x_GpuModel": one.gpu_model, "x_Node": one.node,
         "x_CapacityType": one.capacity_type, "x_SharingMode": one.sharing_mode, "x_WorkloadType": one.workload_type,
-        "x_UsedCost": _of(by_state, "used", "use_cost"), "x_AllocatedUnusedCost": _unused(by_state.get("used")),
+        "x_UsedCost": _of(by_state, "used", "use_cost"), "x_AllocatedUnusedCost": _unused(by_state.get("used", ())),
         "x_HeldIdleCost": _of(by_state, "held_idle", "cost"),
         "x_UseUnknownCost": _of(by_state, "use_unknown", "cost"),
         "x_UnallocatedCost": _of(by_state, "unallocated", "cost"),
@@ -183,12 +185,12 @@ def _add_known(rows: Sequence[HourRow], field: str) -> str | None:
     return None if any(getattr(row, field) is None for row in rows) else _add(rows, field)
 
 
-def _of(by_state: Mapping[str, HourRow], state: str, field: str) -> str:
-    return getattr(by_state[state], field) if state in by_state else "0"
+def _of(by_state: Mapping[str, Sequence[HourRow]], state: str, field: str) -> str:
+    return _add(by_state.get(state, ()), field)
 
 
-def _unused(used: HourRow | None) -> str:
-    return "0" if used is None else _number(Decimal(used.cost) - Decimal(used.use_cost))
+def _unused(used: Sequence[HourRow]) -> str:
+    return _number(Decimal(_add(used, "cost")) - Decimal(_add(used, "use_cost")))
 
 
 def _tags(row: HourRow) -> dict[str, str]:

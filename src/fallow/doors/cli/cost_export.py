@@ -111,23 +111,33 @@ def _read(given: dict[str, Any], days: Sequence[TimeSpan]) -> Iterator[HourRow]:
 
 @contextlib.contextmanager
 def _writing(out: str) -> Iterator[IO[str]]:
-    """A file that is there is replaced when all is written, and stays as it was where something fails."""
+    """A file that is there is replaced when all is written, and stays as it was where something fails. A pipe or a
+    device is written to: replaced, it would be one no longer, for anybody."""
     if out == "-":
         yield sys.stdout
         return
-    target = Path(out)
-    try:
-        number, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    except OSError as problem:
-        raise click.UsageError(show.plain(f"--out: {out} cannot be written: {problem.strerror}")) from None
-    try:
-        os.close(number)
-        with Path(name).open("w", newline="", encoding="utf-8") as file:
+    is_file, target = not Path(out).exists() or Path(out).is_file(), Path(out).resolve()  # what a link leads to
+    with contextlib.ExitStack() as opened:
+        try:
+            name = _make_beside(target) if is_file else out
+            file = opened.enter_context(Path(name).open("w", newline="", encoding="utf-8"))
+        except OSError as problem:
+            raise click.UsageError(show.plain(f"--out: {out} cannot be written: {problem.strerror}")) from None
+        try:
             yield file
-        Path(name).replace(target)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+            opened.close()
+            if is_file:
+                Path(name).replace(target)
+        except BaseException:
+            if is_file:
+                Path(name).unlink(missing_ok=True)
+            raise
+
+
+def _make_beside(target: Path) -> str:
+    number, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    os.close(number)
+    return name
 
 
 def _write_parquet(file: IO[str], rows: Iterator[HourRow]) -> int:

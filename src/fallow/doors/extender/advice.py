@@ -28,6 +28,7 @@ NOT_READY, UNREADABLE_POD, DEFECT = "NotReady", "UnreadablePod", "Defect"
 _DECISIONS: Final = "gpu_autoscaler_packing_decisions_total"
 _FALLBACKS: Final = "gpu_autoscaler_packing_fallback_total"
 _NO_POLICY: Final = "none"
+_NEED: Final = names.GPU_MEMORY_NEED.partition("/")[2]  # under our group or the seed's
 
 
 class Advisor:
@@ -85,7 +86,7 @@ class Advisor:
         return wire.passed(offer, failed)
 
     def _find_failed(self, offer: wire.Offer) -> dict[str, str]:
-        if not offer.says(names.GPU_MEMORY_NEED):  # there is nothing that the scheduler cannot see
+        if not offer.says(_NEED):  # there is nothing that the scheduler cannot see
             return {}
         pod, room = offer.read_pod(), self._find_room()
         if pod is None or isinstance(room, str):

@@ -45,12 +45,11 @@ _MOST_GREETED: Final = 100  # connections that agree on TLS: each takes a quarte
 
 
 class Certificate:
-    """tls.crt and tls.key of a folder, in one context that new connections use as it is then."""
+    """tls.crt and tls.key of a folder, in a context that new connections use as it is then."""
 
     def __init__(self, folder: str) -> None:
         self._files = [Path(folder, name) for name in ("tls.crt", "tls.key")]
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self.context.minimum_version = ssl.TLSVersion.TLSv1_2
         self._stamp: tuple[Any, ...] = ()
         self.problem = "it is not read yet"
 
@@ -60,7 +59,9 @@ class Certificate:
             stamp = tuple((each.stat().st_mtime_ns, each.stat().st_ino) for each in self._files)
             if stamp == self._stamp:
                 return
-            self.context.load_cert_chain(str(self._files[0]), str(self._files[1]))
+            fresh = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)  # one that took a certificate without its key lost the old
+            fresh.minimum_version = ssl.TLSVersion.TLSv1_2
+            fresh.load_cert_chain(str(self._files[0]), str(self._files[1]))
         except (OSError, ssl.SSLError) as problem:
             because = f"the certificate in {self._files[0].parent} cannot be read: {problem}"
             if because != self.problem:
@@ -68,7 +69,7 @@ class Certificate:
             self.problem = because
             return
         log.info("the certificate was %s", "read anew" if self._stamp else "read")
-        self._stamp, self.problem = stamp, ""
+        self.context, self._stamp, self.problem = fresh, stamp, ""
 
     @property
     def is_loaded(self) -> bool:

@@ -21,9 +21,11 @@ from fallow.model.units import Seconds
 log = logging.getLogger("fallow")
 
 MOST_HEAD: Final = 64 * 1024
-MOST_BODY: Final = 3 * 1024 * 1024  # a pod is at most as large as what etcd takes
+# The API server takes pods of 3 MiB, and tells each byte of them in six at most (`<` as an escape). Who is too
+# large for us goes past every budget.
+MOST_BODY: Final = 20 * 1024 * 1024
 MOST_CONNECTIONS: Final = 200
-MOST_TOGETHER: Final = 32 * 1024 * 1024  # of unfinished requests that are larger than a head may be
+MOST_TOGETHER: Final = 64 * 1024 * 1024  # of unfinished requests that are larger than a head may be
 REQUEST: Seconds = 10.0  # to send a request
 ANSWER: Seconds = 30.0  # to make an answer, and to take it
 KEEP_ALIVE: Seconds = 120.0  # longer than the API server keeps an idle connection, so that it is who ends it

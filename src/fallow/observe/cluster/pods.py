@@ -10,7 +10,7 @@ Invariant: a count that cannot be read, or is beyond reason, is not known (`clai
 
 import functools
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -35,6 +35,7 @@ _MIG = names.MIG_PREFIX
 _UNKNOWN_CLAIM = ""
 _SUFFIXES = {"k": 1_000}  # the server writes 1000 as 1k
 _ENDED = ("Succeeded", "Failed")
+_MOST_AFFINITY = 8192  # bytes
 MOST_GPUS = 10_000  # of one pod: no node has as many, cut and shared as finely as may be
 
 
@@ -188,8 +189,20 @@ class PodReader:
         return None
 
     def _read_request(self, spec: PodSpec) -> _Asked:
+        """As the scheduler and the kubelet count: what an init container asks for beyond the rest stays the pod's, from
+        its binding to its end."""
+        asked = self._add_up(_lasting(spec))
+        beside = list[PodContainer]()
+        for container in spec.init_containers or ():
+            if container.restart_policy == "Always":
+                beside.append(container)
+            elif container.resources is not None and container.resources.limits:
+                asked = _at_most(asked, self._add_up([*beside, container]))
+        return asked
+
+    def _add_up(self, containers: Iterable[PodContainer]) -> _Asked:
         asked = _Asked({}, set())
-        for container in _lasting(spec):
+        for container in containers:
             resources = container.resources
             if resources is None:
                 continue
@@ -226,6 +239,14 @@ class PodReader:
             asked.is_readable = False
         else:
             asked.resources[name] = asked.resources.get(name, 0) + count
+
+
+def _at_most(lasting: _Asked, passing: _Asked) -> _Asked:
+    """Of each resource the greater count. That what passes has ended does not make the pod one that waits."""
+    resources = {name: max(each.get(name, 0) for each in (lasting.resources, passing.resources))
+                 for name in (*lasting.resources, *passing.resources)}
+    part = lasting.part if lasting.resources else passing.part
+    return _Asked(resources, lasting.containers, lasting.is_readable and passing.is_readable, part)
 
 
 def _cut(item: PodItem) -> PodItem:
@@ -303,6 +324,8 @@ def read_end(status: PodStatus) -> Instant | None:
     ends = [one.state.terminated if one.state else None for one in status.container_statuses or ()]
     if not ends or any(end is None or end.finished_at is None for end in ends):
         return None
+    if any(one.state and one.state.running for one in status.init_container_statuses or ()):  # a sidecar ends last
+        return None
     beside = (one.state.terminated for one in status.init_container_statuses or () if one.state)
     return max(end.finished_at.timestamp() for end in (*ends, *beside) if end and end.finished_at)
 
@@ -315,6 +338,10 @@ def _read_unschedulable(conditions: Sequence[objects.ObjectCondition] | None) ->
 
 
 def required_terms(raw: msgspec.Raw) -> Any:
+    """What is longer than anybody writes by hand accepts no node here: compared with each of thousands, one pod would
+    keep us busy for minutes."""
+    if len(bytes(raw)) > _MOST_AFFINITY:
+        return []
     affinity = (msgspec.json.decode(raw) or {}).get("nodeAffinity") or {}
     return (affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}).get("nodeSelectorTerms")
 

@@ -19,7 +19,7 @@ from typing import Final
 from fallow import names
 from fallow.clients import errors
 from fallow.clients.kubernetes import api as kube
-from fallow.model import quantities
+from fallow.model import classes, quantities
 from fallow.model.capacity import Machine, Needs, Tenant
 from fallow.model.units import Seconds
 from fallow.observe.cluster import capacity, following, objects, pods
@@ -116,7 +116,7 @@ def _see_machine(item: capacity.CountedNodeItem) -> Machine:
 def read_gpu_memory(annotations: Mapping[str, str]) -> int | None:
     """MiB of GPU memory that a pod says it needs: a quantity, or a bare number of MiB. What cannot be read says
     nothing."""
-    text = annotations.get(names.GPU_MEMORY_NEED, "")
+    text = classes.read_key(annotations, names.GPU_MEMORY_NEED)[0]
     if not text or len(text) > 40:
         return None
     try:

@@ -8,7 +8,7 @@ Invariant: what cannot be read is `unclear`; while not all pods can be read, all
 import functools
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -19,7 +19,7 @@ from fallow.model import classes, kinds
 from fallow.model.classes import ContainerText, WorkClass, WorkFacts
 from fallow.model.cluster import PodId
 from fallow.model.scaling import EvictionRank, NodeToleration, ScaledPod, WaitHold
-from fallow.model.seen import Input, Known
+from fallow.model.seen import Input, Known, sure
 from fallow.observe.budgets import Watching
 from fallow.observe.cluster import capacity, objects, pods
 
@@ -64,12 +64,16 @@ class ScaledPodItem(capacity.CountedPodItem, kw_only=True, gc=False):
 
 
 class PodEyes:
-    """`seen`: all pods, each with how many of its owner's there are where that matters."""
+    """`seen`: all pods, each with how many of its owner's there are where that matters. `is_fresh`: somebody who was
+    not counted yet waits for a GPU."""
 
-    def __init__(self, api: kube.Api) -> None:
+    def __init__(self, api: kube.Api, wake: Callable[[], None] = lambda: None) -> None:
+        """`wake`: the first such has come."""
+        self._wake, self._waiting = wake, set[str]()
+        self.is_fresh = False
         self._reader, self._pool = pods.PodReader(), objects.Pool()
         self.watching: Watching[ScaledPod] = Watching(
-            api, kube.PODS, ScaledPodItem, self.see, field_selector=pods.ALIVE
+            api, kube.PODS, ScaledPodItem, self._keep, field_selector=pods.ALIVE
         )
         self._made: tuple[Input[tuple[ScaledPod, ...]], Input[tuple[ScaledPod, ...]]] | None = None
 
@@ -79,6 +83,21 @@ class PodEyes:
         if self._made is None or self._made[0] is not found:
             self._made = found, Known(count_replicas(found.value)) if isinstance(found, Known) else found
         return self._made[1]
+
+    def count(self) -> None:
+        """Everybody who waits now."""
+        self._waiting = {pod.id.uid for pod in sure(self.watching.seen) if not pod.node}
+        self.is_fresh = False
+
+    def _keep(self, item: ScaledPodItem) -> ScaledPod:
+        found = self.see(item)
+        waits = found.waits_since is not None and found.held is None and _asks_gpus(found.asks)
+        if waits and found.id.uid not in self._waiting:
+            self._waiting.add(found.id.uid)
+            if not self.is_fresh:
+                self._wake()
+            self.is_fresh = True
+        return found
 
     def see(self, item: ScaledPodItem) -> ScaledPod:
         meta, spec = item.metadata, item.spec

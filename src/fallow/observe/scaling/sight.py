@@ -15,9 +15,10 @@ from fallow.clients import errors
 from fallow.clients.kubernetes import api as kube
 from fallow.model import cluster
 from fallow.model.cost import CapacityType
+from fallow.model.machines import MachineShape
 from fallow.model.policies.scaling import ScalingPolicy
 from fallow.model.scaling import DemandPast, DriversSeen, ScaledNode, ScaledPod, ScalingSight, SpendLimit
-from fallow.model.seen import ABSENT, Input, Known, Unseen, sure
+from fallow.model.seen import ABSENT, Input, Known, Register, Unseen, sure
 from fallow.model.units import Instant
 from fallow.observe import budgets
 from fallow.observe.cluster import pods as pods_of
@@ -29,14 +30,15 @@ WhyKept = Callable[[ScaledPod], str]
 
 class ScalingSources(msgspec.Struct, frozen=True, kw_only=True):
     """What is asked elsewhere. `use`: by node and board; raises where it is not known. `why_kept`: what else keeps a
-    pod; raises where that is not seen. `price_of`, `price_of_type`: of an hour of the whole machine. `namespace`: where
-    requests of ours for other autoscalers stand; "": none are made."""
+    pod; raises where that is not seen. `price_of`, `price_of_type`: of an hour of the whole machine; `shape_of_type`:
+    what is known of one. `namespace`: where requests of ours for other autoscalers stand; "": none are made."""
 
     use: Callable[[Instant], Awaitable[DeviceUse]]
     why_kept: Callable[[Instant], Awaitable[WhyKept]]
     find_cloud: clouds.FindCloud = lambda policy: None
     price_of: Callable[[cluster.Node], float | None] = lambda node: None
     price_of_type: Callable[[str, CapacityType], float | None] = lambda kind, tier: None
+    shape_of_type: Callable[[str], MachineShape | None] = lambda kind: None
     limits: Callable[[Instant], Input[tuple[SpendLimit, ...]]] = lambda now: ABSENT
     past: Callable[[str], DemandPast | None] = lambda policy: None
     status: Callable[[ScalingPolicy], Mapping[str, object]] = lambda policy: policy.status
@@ -44,9 +46,13 @@ class ScalingSources(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ScalingEyes:
-    def __init__(self, api: kube.Api, sources: ScalingSources, wake: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, api: kube.Api, sources: ScalingSources, wake: Callable[[], None] = lambda: None,
+        wake_soon: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`wake`: a cloud takes a node back. `wake_soon`: somebody waits, and others who came with them may follow."""
         self._api, self._sources = api, sources
-        self._policies, self._pods = policies.watch(api), pods.PodEyes(api)
+        self._policies, self._pods = policies.watch(api), pods.PodEyes(api, wake_soon)
         self._nodes, self._drivers = nodes.watch(api, wake), drivers.DriverEyes(api, sources.namespace)
         self._see_pod = self._pods.see
 
@@ -84,7 +90,13 @@ class ScalingEyes:
             msgspec.structs.replace(each, status=self._sources.status(each)) for each in seen.value
         ))
 
+    @property
+    def has_fresh_demand(self) -> bool:
+        """Somebody waits for a GPU who did not at the last look."""
+        return self._pods.is_fresh
+
     async def look(self, now: Instant) -> ScalingSight:
+        self._pods.count()
         asked = self.policies
         seen, stale = self._nodes.seen, self._why_stale()
         known, there = sure(asked), () if stale else sure(seen)
@@ -97,7 +109,8 @@ class ScalingEyes:
             pods=Unseen(stale) if stale else await self._see_pods(now, joined),
             nodes=Unseen(stale) if stale else _with(seen, joined),
             drivers=driving, groups=cloudy.groups, machines=cloudy.machines, wants=cloudy.wants,
-            prices=self._find_prices(known), limits=self._sources.limits(now),
+            shapes=self._find_shapes(known, cloudy), prices=self._find_prices(known, cloudy),
+            limits=self._sources.limits(now),
             past={each.name: found for each in known if (found := self._sources.past(each.name)) is not None},
             measured=unmeasured,
         )
@@ -131,9 +144,14 @@ class ScalingEyes:
             because = f"who must stay is not seen: {problem}"
             return lambda pod: because
 
-    def _find_prices(self, known: Sequence[ScalingPolicy]) -> dict[tuple[str, CapacityType], float]:
-        asked = {(kind, pool.tier) for policy in known for pool in policy.pools for kind in pool.instance_types}
-        found = ((each, self._sources.price_of_type(*each)) for each in sorted(asked))
+    def _find_shapes(self, known: Sequence[ScalingPolicy], cloudy: clouds.CloudsSeen) -> Register[MachineShape]:
+        found = ((kind, self._sources.shape_of_type(kind)) for kind, _ in _list_types(known, cloudy))
+        return Register({kind: shape for kind, shape in found if shape is not None})
+
+    def _find_prices(
+        self, known: Sequence[ScalingPolicy], cloudy: clouds.CloudsSeen
+    ) -> dict[tuple[str, CapacityType], float]:
+        found = ((each, self._sources.price_of_type(*each)) for each in _list_types(known, cloudy))
         return {each: price for each, price in found if price is not None}
 
     # ---- anew ----
@@ -157,6 +175,17 @@ class ScalingEyes:
         )
         found = [self._see_pod(one) async for page in pages for one in page.items]
         return joined, tuple(_keep(each, why_kept) for each in found)
+
+
+def _list_types(
+    known: Sequence[ScalingPolicy], cloudy: clouds.CloudsSeen
+) -> list[tuple[str, CapacityType]]:
+    """Machine types of pools, as people name them, or as their groups have them."""
+    groups = {each.id: each.instance_types for seen in cloudy.groups.values() for each in sure(seen)}
+    return sorted({
+        (kind, pool.tier) for policy in known for pool in policy.pools
+        for kind in pool.instance_types or groups.get(pool.group, ())
+    })
 
 
 def is_leaving(node: ScaledNode) -> bool:

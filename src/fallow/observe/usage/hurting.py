@@ -143,9 +143,11 @@ def _pick(owner: SharedOwner, values: _Values) -> list[float]:
 
 
 def _make_restarts(series: str) -> str:
-    """What they are more than half an hour ago; who is younger began with none."""
+    """By how much they are more than half an hour ago. Who is younger began with none; of who is older, and was not
+    measured at that instant, nobody knows."""
     highest = f"max_over_time({series}[{RECENT:.0f}s])"
-    return f"sum $by ({highest} - ({series} offset {RECENT:.0f}s) or {highest})"
+    older = f"count_over_time({series}[{WATCHED:.0f}s] offset {RECENT:.0f}s)"
+    return f"sum $by ({highest} - ({series} offset {RECENT:.0f}s) or ({highest} unless {older}))"
 
 
 def _make_faults(series: str) -> str:

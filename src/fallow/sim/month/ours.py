@@ -3,6 +3,8 @@
 In: the scene, the policy, what is out of order (`Senses`). Out: grown and released nodes; what stands on nodes and in
 the policy's status, which outlives us; `memory`, which does not. The order is that of the story: look, plan, write what
 is meant into the status, ask the cloud, write on nodes, let nodes go step by step.
+As in the story, who newly waits, or has now waited long enough, brings the next look forward, to ten seconds after the
+last at the earliest: that is how often the rival looks.
 A cycle is left out only while nothing happens in the scene, nobody waits and no time that the brain counts runs out.
 Invariant: `laws` is asked before every pod is sent away, every machine is removed and every growth.
 """
@@ -46,7 +48,8 @@ from fallow.sim.month import claims
 from fallow.sim.month.scene import MonthNode, Scene
 
 PACE: Final[Seconds] = 30.0
-_HURRY: Final[Seconds] = 10.0  # while a node is leaving
+_HURRY: Final[Seconds] = 10.0  # while a node is leaving, or somebody newly waits
+_GATHERING: Final[Seconds] = 1.0  # of those who come together
 _HISTORY: Final = 28 * 24
 _US: Final = "fallow"
 
@@ -116,6 +119,7 @@ class Ours:
         self._hours: list[float] = []
         self._hour_sum, self._summed_at = 0.0, scene.now
         self._version, self._due = -1, -math.inf
+        self._looked = self._woken = self._waited = -math.inf
         self.forget()
 
     def forget(self) -> None:
@@ -136,10 +140,16 @@ class Ours:
         scene = self.scene
         if any(node.spot is not None for node in scene.nodes.values()):
             return scene.now + _HURRY
-        soon = _round_up(scene.now + 1.0)
-        if scene.version != self._version or scene.waiting or self._due <= soon:
-            return soon
-        return max(soon, min(_round_up(scene.next_change()), self._due))
+        regular = soon = _round_up(scene.now + 1.0)
+        if scene.version == self._version and not scene.waiting and self._due > soon:
+            regular = max(soon, min(_round_up(scene.next_change()), self._due))
+        comes = scene.now if self._has_fresh_demand() else scene.next_arrival() + _GATHERING
+        early = min(comes, self._waited - self.senses.off)
+        self._woken = max(early, self._looked + _HURRY, scene.now)
+        return min(regular, self._woken)
+
+    def _has_fresh_demand(self) -> bool:
+        return any(pod.since > self._looked for pod in self.scene.waiting.values())
 
     def _find_due(self, plan: PolicyPlan) -> Instant:
         """The next time that the brain waits for."""
@@ -152,6 +162,9 @@ class Ours:
 
     async def tick(self) -> None:
         self._count_demand()
+        if self.scene.now == self._woken < self._waited - self.senses.off and not self._has_fresh_demand():
+            return  # who came has found a place
+        self._looked = self.scene.now
         try:
             await self._cycle()
         except Killed:
@@ -178,6 +191,7 @@ class Ours:
         await self._let_go(mine)
         self.scene.place()
         self._due = self._find_due(mine)
+        self._waited = math.inf if mine.due is None else mine.due
 
     # ---- look -------------------------------------------------------------------------------------------------------
 

@@ -112,6 +112,9 @@ class Scene:
         """When anything next happens by itself."""
         return min(self._next_times())
 
+    def next_arrival(self) -> Instant:
+        return self._next_times()[0]
+
     def _next_times(self) -> tuple[Instant, Instant, Instant]:
         comes = self.begins + self._next.at if self._next else float("inf")
         return comes, self._ends[0][0] if self._ends else float("inf"), self.cloud.next_change()

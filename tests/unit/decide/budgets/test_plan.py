@@ -165,6 +165,7 @@ NOW = DAY0 + DAY
     (make(1000, **EXCEEDED), {}, "Enforced"),
     (make(1000, **EXCEEDED), {"terms": plan.BudgetTerms()}, "NotEnabled"),
     (make(1000, **EXCEEDED), {"seen": builders.books(NOW - 901)}, "LedgerStale"),
+    (make(1000, **EXCEEDED), {"seen": builders.books(NOW + 901)}, "LedgerStale"),
     (make(1000, **EXCEEDED), {"seen": builders.books(NOW - 899)}, "Enforced"),
     (make(1000, **EXCEEDED), {"seen": builders.books(NOW, missing=("an hour is missing",))}, "DataIncomplete"),
     (make(1000, **EXCEEDED), {"unpriced": 1}, "Enforced"),  # a second without a price is no way past it

@@ -196,6 +196,9 @@ def test_a_refusal_that_lasts_ends_it_and_the_node_is_given_back() -> None:
     (node(POD, record=None, broken=True), {}, "RecordBroken", True),
     (node(msgspec.structs.replace(POD, fixed="asked not to be disrupted")), {}, "Unmovable", True),
     (node(record=with_(empty_since=NOW - 1800)), {}, "NotTaken", True),
+    (node(record=with_(empty_since=NOW + 86_400)), {}, "NotTaken", True),
+    (node(POD, record=with_(leaving=Leaving("u1", "ml", "p", "o", 1, NOW + 86_400))), {}, "Refused", True),
+    (node(record=with_(leaving=Leaving("u1", "ml", "p", "o", 1, NOW + 86_400))), {}, "ReplacementLate", True),
     (node(msgspec.structs.replace(POD, fixed="it is kept"), record=with_(leaving=LEAVING)), {}, "Unmovable", True),
     (node(msgspec.structs.replace(POD, stays=True), record=with_(leaving=LEAVING)), {}, "Unmovable", True),
 ])
@@ -203,6 +206,12 @@ def test_what_gives_a_node_back(there: NodeNow, more: dict[str, Any], reason: st
     stop = step(there, **more)
     assert isinstance(stop, emptying.Stop)
     assert (stop.reason, stop.uncordons) == (reason, uncordons)
+
+
+def test_clocks_that_differ_by_seconds_end_nothing() -> None:
+    ahead = with_(leaving=Leaving("u1", "ml", "p", "o", 1, NOW + 5))
+    assert step(node(POD, record=ahead)) == emptying.Evict(ahead)
+    assert isinstance(step(node(record=with_(empty_since=NOW + 5))), emptying.Wait)
 
 
 def test_a_node_without_a_record_is_nobodys_business() -> None:

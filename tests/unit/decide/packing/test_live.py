@@ -40,6 +40,13 @@ def test_everybody_stands_where_they_run_and_the_others_wait() -> None:
     assert found.notes == ()
 
 
+def test_of_thousands_of_sizes_the_most_frequent_count_as_what_usually_comes() -> None:
+    odd = [tenant(f"o{number}", cpu=5000 + number) for number in range(600)]
+    found = settle([machine("a")], tenant("p"), *odd, tenant("q"))
+    assert (len(found.waiting), len({pod.cpu for pod in found.sample})) == (602, 500)
+    assert sum(pod.cpu == 4000 for pod in found.sample) == 2
+
+
 def test_what_is_left_out_is_counted_by_reason() -> None:
     machines = [
         machine("a", 1), machine("b", left_out="is cordoned"), machine("c", left_out="is cordoned"),

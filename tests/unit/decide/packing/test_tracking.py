@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fallow.decide import packing
-from fallow.decide.packing import reserve, tracking
+from fallow.decide.packing import fragments, reserve, tracking
 from fallow.model.capacity import Machine, Needs, Tenant
 
 NOW = 100.0
@@ -138,6 +138,28 @@ def test_a_shared_node_lacks_gpu_memory_only_where_that_is_certain() -> None:
     assert (room.lacks_gpu_memory(20_000, everywhere), room.lacks_gpu_memory(20_001, everywhere)) == ([], ["s"])
     room.see("1", None)
     assert room.lacks_gpu_memory(80_000, everywhere) == []
+
+
+def test_who_claims_gpu_memory_and_holds_no_gpu_or_more_than_a_gpu_has_keeps_nobody_away() -> None:
+    room = make_room(machine("s", gpus=2, replicas=4, gpu_memory=80_000))
+    room.see("none", tenant("none", "s", Needs(cpu=100, memory=128), 1_000_000))
+    assert room.lacks_gpu_memory(160_000, ("s",)) == []
+    room.see("much", tenant("much", "s", SHARE, 1_000_000))
+    assert (room.lacks_gpu_memory(80_000, ("s",)), room.lacks_gpu_memory(80_001, ("s",))) == ([], ["s"])
+    for uid in ("much", "none"):
+        room.see(uid, None)
+    assert room.lacks_gpu_memory(160_000, ("s",)) == []
+
+
+def test_who_makes_thousands_of_pods_each_of_another_size_does_not_crowd_out_what_usually_comes() -> None:
+    ground = packing.lay_out([machine("a")], "uid")
+    odd = [tenant(f"o{number}", "", Needs(cpu=1000 + number, memory=1024, gpus=1)) for number in range(5000)]
+    usual = [tenant(f"u{number}", "") for number in range(3)]
+    sample = packing.draw_sample(ground, [*odd, *usual], NOW)
+    assert len({(pod.cpu, pod.gpus) for pod in sample}) == fragments.MOST_CLASSES
+    assert sum(pod.cpu == ONE.cpu for pod in sample) >= 3
+    few = packing.draw_sample(ground, [*odd[:100], *usual], NOW)
+    assert len(few) == 103
 
 
 def test_a_new_room_keeps_what_the_old_one_promised() -> None:

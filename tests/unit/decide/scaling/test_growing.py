@@ -437,6 +437,22 @@ def test_a_budget_closes_tiers_for_its_pods_alone(limit: dict[str, Any], chosen:
     assert grown(look(sight(rule, pod("other", 1), limits=limits))) == {"cheap": 1}
 
 
+def test_a_group_without_nodes_is_known_by_its_cloud_and_by_the_book_of_its_machines() -> None:
+    """What a group's cloud leaves open, such as how many GPUs its machines have, is known of the type."""
+    bare = pool(gpus=None, price=None)
+    blank = MachineShape(instance_type="m8")
+    seen = MachineGroup(id="group-main", most=9, target=0, instance_types=("m8",), shape=blank)
+    for shapes, fit, count in (
+        ({}, "NoPoolFits", {}), ({"m8": 8}, "NeedsNode", {"main": 2}), ({"m4": 8}, "NoPoolFits", {}),
+    ):
+        known = {kind: MachineShape(instance_type=kind, gpus=gpus) for kind, gpus in shapes.items()}
+        made = look(sight(policy(bare), *pods(9), groups={"default": Known((seen,))}, shapes=Register(known)))
+        assert (set(fits(made).values()), grown(made)) == ({fit}, count)
+    full = msgspec.structs.replace(seen, shape=MachineShape(instance_type="m8", gpus=4))
+    book = Register({"m8": MachineShape(instance_type="m8", gpus=8)})
+    assert grown(look(sight(policy(bare), *pods(8), groups={"default": Known((full,))}, shapes=book))) == {"main": 2}
+
+
 # ---- use -------------------------------------------------------------------------------------------------------------
 
 

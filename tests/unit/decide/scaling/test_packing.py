@@ -2,6 +2,8 @@
 
 import math
 
+import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 from tests.unit.decide.scaling.stage import GPU, grown, look, pod, policy, pool, sight
@@ -31,3 +33,28 @@ def test_at_most_one_node_more_than_any_packing_needs(asked: list[tuple[int, int
     ]
     made = look(sight(policy(pool(gpus=8, cpu=96, memory=800_000)), *waiting))
     assert find_bound(asked) <= sum(grown(made).values()) <= find_bound(asked) + 1
+
+
+def plant(seed: int) -> tuple[int, list[tuple[int, int, int]]]:
+    """Nodes that are full to the last byte, each cut into a few pods: how many, and what the pods ask for."""
+    rng, asked, nodes = np.random.default_rng(seed), list[tuple[int, int, int]](), 0
+    while True:
+        pieces = int(rng.integers(3, 5))
+        if len(asked) + pieces > 50:
+            return nodes, asked
+        cuts = [rng.choice(np.arange(1, has), pieces - 1, replace=False) for has in (8, 96_000, 800_000)]
+        ends = [np.diff([0, *np.sort(cut), has]).tolist() for cut, has in zip(cuts, (8, 96_000, 800_000), strict=True)]
+        asked += list(zip(*ends, strict=True))
+        nodes += 1
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_at_most_one_more_where_the_least_leaves_nothing_free(seed: int) -> None:
+    least, asked = plant(seed)
+    waiting = [
+        pod(f"p{at:02}", asks={GPU: gpus, "cpu": cpu, "memory": memory}) for at, (gpus, cpu, memory) in enumerate(asked)
+    ]
+    made = look(sight(policy(pool(gpus=8, cpu=96, memory=800_000)), *waiting))
+    placed = [name for each in made.policies for grow in each.grows for name in grow.pods]
+    assert len(placed) == len(set(placed)) == len(waiting)
+    assert least <= sum(grown(made).values()) <= least + 1

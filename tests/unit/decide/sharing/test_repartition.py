@@ -13,7 +13,7 @@ from tests.unit.decide.sharing.stage import SEVEN, START, Stage, config, gpu_pod
 
 from fallow import names
 from fallow.decide import sharing
-from fallow.model import partition
+from fallow.model import cluster, partition
 from fallow.model.partition import PatchNode, RepartitionReason, RepartitionStep, WriteKey
 from fallow.model.policies.sharing import Disruption, SharingMode
 from fallow.model.seen import ABSENT, Known, Unseen
@@ -55,11 +55,13 @@ def test_a_running_pod_is_waited_for_and_only_then_labels_change() -> None:
 
 def test_evict_asks_the_api_for_those_who_may_go() -> None:
     stage = Stage(config(**SEVEN, disruption=Disruption.evict))
-    stage.pods = [
+    owned = [
         gpu_pod("plain"), gpu_pod("marked", annotations={names.KARPENTER_DO_NOT_DISRUPT: "true"}),
         gpu_pod("unsafe", annotations={names.SAFE_TO_EVICT: "false"}), gpu_pod("leaving", terminating=True),
         gpu_pod("elsewhere", node="gpu-2"), gpu_pod("none", resources={}),
     ]
+    owner = cluster.Owner("apps", "v1", "ReplicaSet", "llm", "u-llm")
+    stage.pods = [*(msgspec.structs.replace(each, owner=owner) for each in owned), gpu_pod("nobody-makes-it-again")]
     for _ in range(4):
         stage.tick()
     assert set(stage.evicted) == {"plain"}
@@ -242,13 +244,14 @@ def test_a_pod_that_waits_for_something_else_is_no_reason_to_wait() -> None:
     assert stage.run().reason == "Ready"  # type: ignore[union-attr]
 
 
-def test_an_hour_between_two_changes_of_a_node() -> None:
+@pytest.mark.parametrize("later", [3600, -30 * 86_400], ids=["an hour", "the clock was set back"])
+def test_an_hour_between_two_changes_of_a_node(later: float) -> None:
     stage = Stage(config(**SEVEN))
     stage.run()
     stage.change(profiles=("7g.40gb",))
     stage.tick()
     assert stage.turns[0].reason == "TooSoon"
-    stage.now += 3600
+    stage.now += later
     stage.tick()
     assert stage.cordoned
 

@@ -15,7 +15,7 @@ from fallow.doors.answers import cost_books, cost_budgets, cost_hours
 from fallow.doors.answers.cost_books import AttributionAsk, CostBooks, SpendAsk
 from fallow.doors.cli import cost_pages
 from fallow.model import cost, gpus, units
-from fallow.model.cost import DAY, HOUR, BudgetReading, CostFilter, SpendState
+from fallow.model.cost import DAY, HOUR, PAYER, BudgetReading, CostFilter, SpendState
 from fallow.model.energy import EnergyTerms
 from fallow.model.policies import budget_crd
 from fallow.model.windows import TimeSpan
@@ -79,6 +79,20 @@ async def test_energy_stands_beside_money_and_is_added_only_where_that_is_asked_
     charges = list(cost_hours.make_focus(hours.items))
     assert sum(Decimal(each["x_EnergyCost"]) for each in charges) == Decimal("2.135")
     assert (silent.rows[0].energy_cost, silent.platform.co2_kg) == (None, None)
+
+
+async def test_of_a_charge_whose_payer_changed_within_the_hour_every_column_is_of_both():
+    """What only says whose budget it is stands in no column."""
+    before, after = (cost_scenes.key("red", "x", labels=((f"{PAYER}team", team),)) for team in ("a", "b"))
+    half = YESTERDAY + HOUR // 2
+    some = [*cost_scenes.held("GPU-9", YESTERDAY, half, before, use=0.5),
+            *cost_scenes.held("GPU-9", half, YESTERDAY + HOUR, after, use=0.25)]
+    async with cost_scenes.opened(some) as ledger:
+        hours = await cost_hours.read_hours(CostBooks(ledger=ledger), DAY_BEFORE)
+    (charge,) = cost_hours.make_focus(hours.items)
+    assert Decimal(charge["BilledCost"]) == Decimal("4.09625")
+    assert Decimal(charge["x_UsedCost"]) == Decimal("4.09625") * Decimal("0.375")
+    assert Decimal(charge["x_UsedCost"]) + Decimal(charge["x_AllocatedUnusedCost"]) == Decimal(charge["BilledCost"])
 
 
 async def test_a_price_that_is_too_old_and_was_used_is_named():

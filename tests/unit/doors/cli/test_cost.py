@@ -308,6 +308,7 @@ async def test_a_daemon_without_books_is_no_source():
     (("cost", "roi", "--cost-store", "x", "--cost-roi-monthly-investment", "much"), 2, "is no amount"),
     (("cost", "export", "--format", "parquet"), 2, "cannot go to standard output"),
     (("cost", "export", "--out", "/nowhere/x.csv", "--cost-store", "/x"), 2, "cannot be written"),
+    (("cost", "export", "--out", "/tmp", "--cost-store", "/x"), 2, "/tmp cannot be written: Is a directory"),
 ])
 def test_what_is_wrong_is_one_sentence_with_its_code(words, code, says):
     done = run(*words)
@@ -371,6 +372,22 @@ def test_focus_has_its_columns_and_the_same_money(store, tmp_path):
     [red] = [row for row in rows if row["SubAccountId"] == "red" and row["ChargePeriodStart"] == rfc3339(YESTERDAY)]
     assert (red["ResourceId"], red["ConsumedQuantity"]) == ("main/red/Deployment/train", "4")
     assert json.loads(red["Tags"]) == {"app": "x", "team": "red"}
+
+
+def test_what_is_no_file_is_written_to_and_stays_what_it_is(store, tmp_path):
+    """As root, `--out /dev/null` would else take it from everybody."""
+    pipe, link = tmp_path / "pipe", tmp_path / "link.csv"
+    os.mkfifo(pipe)
+    end = os.open(pipe, os.O_RDWR | os.O_NONBLOCK)  # so that nobody waits for the other
+    done = run("cost", "export", *FROM, *TO, "--out", str(pipe), "--cost-store", store)
+    said = os.read(end, 1000).decode()
+    os.close(end)
+    assert (done.exit_code, pipe.is_fifo(), said.startswith("bucket,bucket_end")) == (0, True, True), done.output
+    link.symlink_to("kept.csv")
+    assert run("cost", "export", *FROM, *TO, "--out", str(link), "--cost-store", store).exit_code == 0
+    assert link.is_symlink()
+    assert (tmp_path / "kept.csv").read_text().startswith("bucket")
+    assert sorted(each.name for each in tmp_path.iterdir() if "csv" in each.name) == ["kept.csv", "link.csv"]
 
 
 def test_json_is_a_list_and_parquet_is_read_back(store, tmp_path):

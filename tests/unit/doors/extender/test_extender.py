@@ -126,9 +126,10 @@ async def test_either_case_is_read_and_whole_nodes_come_back_as_they_were(spell:
         assert (code, answer) == (200, [{"Host": "b", "Score": 10}, {"Host": "a", "Score": 9}])
 
 
-async def test_filter_drops_only_what_the_scheduler_cannot_see() -> None:
-    need = {"annotations": {"gpuautoscaler.io/gpu-memory": "30Gi"}}
-    there = pod("there", "tight", "nvidia.com/gpu.shared", annotations={"gpuautoscaler.io/gpu-memory": "60000"})
+@pytest.mark.parametrize("key", ["gpuautoscaler.io/gpu-memory", "gpu-autoscaler.io/gpu-memory"])
+async def test_filter_drops_only_what_the_scheduler_cannot_see(key: str) -> None:
+    need = {"annotations": {key: "30Gi"}}
+    there = pod("there", "tight", "nvidia.com/gpu.shared", annotations={key: "60000"})
     memory = {"nvidia.com/gpu.memory": "81559"}
     async with staged(node("tight", 1, 4, **memory), node("free", 1, 4, **memory), node("whole"), there) as stage:
         names = ("tight", "free", "whole", "unknown")
@@ -142,26 +143,35 @@ async def test_filter_drops_only_what_the_scheduler_cannot_see() -> None:
         assert answer["NodeNames"] == list(names)
 
 
+NEED = {"annotations": {"gpuautoscaler.io/gpu-memory": "30Gi"}}
+SMALL = node("small", 1, 4, **{"nvidia.com/gpu.memory": "16384"})  # too small for who needs as much
+
+
 @pytest.mark.accepts("packing", 18)
 async def test_an_old_mirror_has_no_opinion_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with staged(node("a"), node("b"), pod("there", "b")) as stage:
+    async with staged(node("a"), node("b"), SMALL, pod("there", "b")) as stage:
         assert (await stage.ask("prioritize", pod("p"), "a", "b"))["b"] == 10
+        assert (await stage.ask("filter", pod("p", **NEED), "a", "small"))["NodeNames"] == ["a"]
         monkeypatch.setattr(tenants, "OLDEST", -1.0)
         assert await stage.ask("prioritize", pod("p"), "a", "b") == {"a": 0, "b": 0}
-        assert (await stage.ask("filter", pod("p"), "a", "b"))["NodeNames"] == ["a", "b"]
-        assert 'gpu_autoscaler_packing_fallback_total{reason="StaleMirror"} 1.0' in await stage.metrics()
+        assert (await stage.ask("filter", pod("p", **NEED), "a", "small"))["NodeNames"] == ["a", "small"]
+        assert 'gpu_autoscaler_packing_fallback_total{reason="StaleMirror"} 2.0' in await stage.metrics()
         async with stage.http.get("/readyz") as answer:
             assert (answer.status, await answer.json()) == (503, {"reasons": ["StaleMirror"]})
 
 
 @pytest.mark.accepts("packing", 18)
-@pytest.mark.parametrize("odd", [
-    {"spec": {"containers": []}}, 7, None, {"metadata": {"uid": 5}}, pod("mig", resource="nvidia.com/mig-1g.10gb"),
-])
-async def test_a_pod_that_cannot_be_read_or_counted_gets_no_opinion(odd: Any) -> None:
-    async with staged(node("a"), node("b")) as stage:
-        assert await stage.ask("prioritize", odd, "a", "b") == {"a": 0, "b": 0}
-        assert (await stage.ask("filter", odd, "a", "b"))["NodeNames"] == ["a", "b"]
+@pytest.mark.parametrize(("odd", "reason"), [
+    ({"spec": {"containers": []}}, "UnreadablePod"), (7, "UnreadablePod"), (None, "UnreadablePod"),
+    ({"metadata": {"uid": 5, **NEED}}, "UnreadablePod"),
+    (pod("mig", resource="nvidia.com/mig-1g.10gb"), "UnknownRequest"),
+], ids=["no-metadata", "a-number", "null", "a-wrong-uid", "mig"])
+async def test_a_pod_that_cannot_be_read_or_counted_gets_no_opinion(odd: Any, reason: str) -> None:
+    async with staged(node("a"), SMALL) as stage:
+        assert await stage.ask("prioritize", odd, "a", "small") == {"a": 0, "small": 0}
+        told = await stage.metrics()
+        assert f'gpu_autoscaler_packing_fallback_total{{reason="{reason}"}} 1.0' in told
+        assert (await stage.ask("filter", odd, "a", "small"))["NodeNames"] == ["a", "small"]
 
 
 @pytest.mark.parametrize("body", [b"", b"garbage", b"[]", b"\xff\xfe", b"{}", b'{"NodeNames": 7}', b"[" * 100_000])
@@ -172,14 +182,17 @@ async def test_garbage_is_refused_in_one_sentence(body: bytes, verb: str) -> Non
         assert (code, said.startswith("the question cannot be read: "), said.count("\n")) == (400, True, 1)
 
 
+@pytest.mark.accepts("packing", 18)
 async def test_a_defect_of_ours_costs_the_opinion_not_the_pod(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with staged(node("a"), node("b")) as stage:
+    async with staged(node("a"), SMALL) as stage:
         def broken(*_: Any) -> Any:
             raise ZeroDivisionError
 
         monkeypatch.setattr(packing.LiveRoom, "rank", broken)
-        assert await stage.ask("prioritize", pod("p"), "a", "b") == {"a": 0, "b": 0}
-        assert 'gpu_autoscaler_packing_fallback_total{reason="Defect"} 1.0' in await stage.metrics()
+        monkeypatch.setattr(packing.LiveRoom, "lacks_gpu_memory", broken)
+        assert await stage.ask("prioritize", pod("p"), "a", "small") == {"a": 0, "small": 0}
+        assert (await stage.ask("filter", pod("p", **NEED), "a", "small"))["NodeNames"] == ["a", "small"]
+        assert 'gpu_autoscaler_packing_fallback_total{reason="Defect"} 2.0' in await stage.metrics()
 
 
 async def test_nodes_that_come_later_are_ranked_and_a_policy_that_learns_is_learned(

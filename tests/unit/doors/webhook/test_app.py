@@ -327,16 +327,30 @@ async def test_paths_bodies_and_a_certificate_that_changes(tmp_path: Path) -> No
             await http.get(f"{url}/healthz", ssl=trust)
 
 
-def test_half_a_certificate_leaves_the_old_one(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    store(tmp_path, certificates.renew(None, "localhost", NOW))
-    made = serve.Certificate(str(tmp_path))
-    made.load()
-    assert made.is_loaded
-    (tmp_path / "tls.crt").write_text("half")
-    made.load()
-    made.load()
-    assert made.is_loaded
-    assert caplog.text.count("cannot be read") == 1
+@pytest.mark.parametrize(("leaf", "key"), [(b"half", None), (None, b"half"), (None, None), (b"", b"")],
+                         ids=["half-a-leaf", "half-a-key", "another-key", "nothing"])
+async def test_half_a_certificate_leaves_the_old_one_at_work(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, leaf: bytes | None, key: bytes | None
+) -> None:
+    import time
+
+    now = time.time()
+    trust, others = store(tmp_path, certificates.renew(None, "localhost", now)), (
+        certificates.renew(None, "localhost", now), certificates.renew(None, "localhost", now)
+    )
+    async with running(World(), tmp_path) as (url, certificate), aiohttp.ClientSession() as http:
+        (tmp_path / "tls.crt").write_bytes(others[0].leaf if leaf is None else leaf)
+        (tmp_path / "tls.key").write_bytes(others[1].leaf_key if key is None else key)
+        certificate.load()
+        certificate.load()
+        assert certificate.is_loaded
+        assert caplog.text.count("cannot be read") == 1
+        async with http.get(f"{url}/healthz", ssl=trust) as answer:
+            assert answer.status == 200
+        fresh = store(tmp_path, others[0])
+        certificate.load()
+        async with aiohttp.ClientSession() as anew, anew.get(f"{url}/healthz", ssl=fresh) as answer:
+            assert answer.status == 200
 
 
 # ---- certificates ----------------------------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ from fallow.model.policies import sharing_crd
 from fallow.model.policies.sharing import SharingMode
 from fallow.model.seen import Known, Register, Unseen
 from fallow.model.selectors import Selector
+from fallow.model.sharing import NodeTaint
 from fallow.sim.servers.kubernetes import patches
 
 MIG = scenes.policy("mig", name="small-models")
@@ -247,6 +248,41 @@ async def test_a_thousand_containers_and_a_megabyte_are_judged_like_others() -> 
     after = await changed(Yard(MIG), many)
     assert after is not None
     assert untouched(after) == untouched(many)
+
+
+def _require(*terms: dict[str, Any]) -> dict[str, Any]:
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": list(terms)}}
+    return {"affinity": {"nodeAffinity": required}}
+
+
+def _in(key: str, *values: str) -> list[dict[str, Any]]:
+    return [{"key": key, "operator": "In", "values": list(values)}]
+
+
+TAINT = NodeTaint("team", "x", "NoSchedule")
+
+
+@pytest.mark.parametrize(("spec", "taints"), [
+    (_require(*({"matchFields": _in("metadata.name", f"x{number}")} for number in range(18_000))), ()),
+    (_require({"matchExpressions": _in(names.HOSTNAME, *(f"x{number}" for number in range(130_000)))}), ()),
+    ({"tolerations": [{"key": f"k{number}", "operator": "Exists"} for number in range(30_000)],
+      **_require({"matchExpressions": [{"key": names.HOSTNAME, "operator": "Exists"}]})}, (TAINT,)),
+], ids=["terms", "names", "tolerations"])
+async def test_who_writes_long_lists_of_nodes_keeps_nobody_waiting(
+    spec: dict[str, Any], taints: tuple[NodeTaint, ...]
+) -> None:
+    """The API server takes pods of a megabyte and a half. One that kept us busy for minutes would let pods of budgets
+    that are spent pass meanwhile."""
+    yard = Yard(MIG)
+    yard.nodes = Known(ladder.PartIndex(
+        msgspec.structs.replace(
+            scenes.CUT, name=f"n{number}", labels={**scenes.A100, names.HOSTNAME: f"n{number}"}, taints=taints,
+        ) for number in range(1000)
+    ))
+    began = time.process_time()
+    made = await yard.judge().judge(json.dumps(review(pod(annotations=NEEDS_8, **spec))).encode())
+    assert (made.outcome, made.reason) == ("unchanged", "NoTargetNode")
+    assert time.process_time() - began < 1
 
 
 ODD = st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=5),

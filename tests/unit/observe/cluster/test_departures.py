@@ -51,6 +51,8 @@ def test_a_pod_is_bound_when_a_node_was_chosen_and_ends_with_its_last_container(
     assert read(crashed).ended_at is None
     crashed["metadata"]["deletionTimestamp"] = ENDED
     assert read(crashed).ended_at == units.parse_instant(ENDED)
+    crashed["status"]["initContainerStatuses"] = [{"name": "beside", "state": {"running": {"startedAt": BOUND}}}]
+    assert read(crashed).ended_at is None  # a sidecar is given its grace period after all others
 
 
 def test_parts_that_hami_gives_are_read_from_limits_which_nobody_may_change() -> None:

@@ -39,18 +39,25 @@ def container(name: str, limits: dict[str, str], **more: Any) -> dict[str, Any]:
             [container("a", {"nvidia.com/gpu": "1"})],
             [container("s", {"nvidia.com/gpu": "1"}, restartPolicy="Always")], 2,
         ),
-        ([container("a", {"nvidia.com/gpu": "1"})], [container("s", {"nvidia.com/gpu": "8"})], 1),
+        ([container("a", {"nvidia.com/gpu": "1"})], [container("s", {"nvidia.com/gpu": "1"})], 1),
+        ([container("a", {"nvidia.com/gpu": "1"})], [container("s", {"nvidia.com/gpu": "8"})], 8),
+        ([{"name": "a"}], [container("s", {"nvidia.com/gpu": "2"}), container("t", {"nvidia.com/gpu": "1"})], 2),
+        (
+            [container("a", {"nvidia.com/gpu": "1"})],
+            [container("s", {"nvidia.com/gpu": "1"}, restartPolicy="Always"), container("t", {"nvidia.com/gpu": "4"})],
+            5,
+        ),
         ([container("a", {"nvidia.com/gpu": "1k"})], [], 1000),
         ([container("a", {"nvidia.com/gpu": "0", "cpu": "1"})], [], None),
         ([container("a", {"amd.com/gpu": "1"})], [], None),
         ([{"name": "a"}], [], None),
     ],
     ids=[
-        "sum", "shared", "mig", "named-by-flag", "sidecar", "init-container", "thousand", "none", "other-vendor",
-        "no-resources",
+        "sum", "shared", "mig", "named-by-flag", "sidecar", "init-alike", "init-asks-more", "only-init",
+        "init-beside-sidecar", "thousand", "none", "other-vendor", "no-resources",
     ],
 )
-def test_gpus_are_summed_over_what_lasts(containers: list[Any], init: list[Any], expected: int | None) -> None:
+def test_gpus_are_counted_as_the_scheduler_does(containers: list[Any], init: list[Any], expected: int | None) -> None:
     found = read(pretend.pod("p", spec={"containers": containers, "initContainers": init}), "acme.io/gpu")
     assert (found.gpu_count if found else None) == expected
 
