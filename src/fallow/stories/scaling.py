@@ -54,7 +54,7 @@ from fallow.model.scaling import (
 )
 from fallow.model.seen import Known
 from fallow.model.units import MINUTE, Instant, Seconds
-from fallow.observe.scaling.clouds import FindCloud, hear
+from fallow.observe.scaling.clouds import FindCloud, hear, may_ask
 from fallow.observe.scaling.sight import ScalingEyes, is_leaving
 from fallow.stories.turn import Complaint, Turn, stumbling
 
@@ -204,11 +204,13 @@ class ScalingStory:
         return sight, plan
 
     async def _hear(self, turn: Turn) -> None:
-        """Notices from queues become annotations, as those of the nodes' own watches are; then the queue forgets."""
+        """Notices from queues become annotations, as those of the nodes' own watches are; then the queue forgets.
+        Where another autoscaler drives, its cloud is not ours to ask, nor the queue ours to empty."""
         if not self._terms.acts or not turn.may_act():
             return
+        drivers = await turn.in_time(self._eyes.find_drivers(turn.now))
         clouds = {id(cloud): cloud for each in seen.sure(self._eyes.policies)
-                  if (cloud := self._find_cloud(each)) is not None}
+                  if may_ask(each, drivers) and (cloud := self._find_cloud(each)) is not None}
         for cloud, notice in await turn.in_time(hear(clouds.values())):
             node = self._eyes.find_by_provider(notice.provider_id)
             if node is not None and node.spot is None:
@@ -484,8 +486,11 @@ class ScalingStory:
                 stockouts=stands.stockouts if stands else each.stockouts,
             )
             prewarms = deciding.count_prewarms(kept.hits, kept.misses, self._fared.get(each.policy.name, ()))
+            interruptions = self._account.interruptions(each.policy, kept.interruptions)
+            more = interruptions - kept.interruptions
             status = scaling_statuses.make(
-                shown, before, turn.now, interruptions=self._account.interruptions(each.policy, kept.interruptions),
+                shown, before, turn.now, interruptions=interruptions,
+                watch=self._account.spot.watch(each.policy.name, kept.spot_watch, more, turn.now),
                 savings=self._account.saved_hourly(each.policy.name, turn.now),
                 prewarms=prewarms, failed=self._memory.failures.get(each.policy.name),
             )

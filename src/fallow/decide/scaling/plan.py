@@ -24,6 +24,7 @@ from fallow.decide.scaling import (
     shrink,
     spot,
     templates,
+    tiers,
     words,
 )
 from fallow.decide.scaling.arrivals import ComingNodes
@@ -321,7 +322,8 @@ def _decide_one(
         strays=() if is_halted else tuple(arrived.strays), stockouts=arrived.stockouts,
         wanted={node: pod for node, pod in board.found.wanted.items() if ground.pools.get(node) is not None},
         nodes=len(ground.nodes), by_tier=_count_tiers(ground.nodes), desired=before + grow.count(grows) - len(releases),
-        guess=coming.guess, headroom=coming.headroom, gangs=over.gangs, started=coming.started, prewarmed=coming.over,
+        guess=coming.guess, spot_advice=tiers.advise(ground.past.spot_watch, board.now), headroom=coming.headroom,
+        gangs=over.gangs, started=coming.started, prewarmed=coming.over,
         pending=len(needs), use=measured.use, full_at=full_at,
         due=grow.find_due(policy, needs, ground.past.grew_at, board.now) if ground.is_driven_by_us else None,
         cost=_add_prices(ground.nodes),
