@@ -29,7 +29,8 @@ _NOTES = (
     "bound: the work alone, by the fraction of the cheapest machine that each job may be on; no boot, no empty GPU, no "
     "want of stock. WAITED: for a GPU, on average.",
     "fallow: the brain of the controller, by the policy of this cluster (docs/backtest.md). requests only: Karpenter's "
-    "rule with its defaults, which grows for who waits at once and moves pods onto fewer nodes.",
+    "rule with its defaults, which grows for who waits at once and moves pods onto fewer nodes. fallow, defaults: a "
+    "policy in which only the share of spot is set; its cooldowns and its patience are in no bound.",
 )
 
 
@@ -60,6 +61,7 @@ def simulate(trace: str, days: float, seed: int, faults: bool, output: str) -> N
         _tell_troubled(interrupts.run_busily(play.play_troubled(found, days, seed=seed)), notes, output)
         return
     results = interrupts.run_busily(play.compare(found, days, seed=seed))
+    results.append(interrupts.run_busily(play.play_untuned(found, days, seed=seed)))
     if show.data({"trace": trace, "days": days, "seed": seed, "results": msgspec.to_builtins(results)}, output):
         return
     ours = results[0]
