@@ -301,7 +301,10 @@ def _decide_one(
         under_used = {node.uid for node in ground.nodes if node.name in kinds}
         judged.unneeded = {uid: since for uid, since in judged.unneeded.items() if uid not in under_used}
     is_halted = any(brake in found for brake in _HALTS_ALL)
-    failed = [] if is_halted else [_release_failed(ground, node) for node in arrived.failed]
+    failed = [
+        _release_failed(ground, node) for node in arrived.failed
+        if not (is_halted or node.kept or node.is_broken or spot.is_taken_back(node, board.now))
+    ]
     releases = (*failed, *judged.releases)
     needs = board.found.needs.get(policy.name, [])
     blocked = dict(ground.blocked)
