@@ -20,6 +20,7 @@ from benchmarks import cycle, figures, questions
 from fallow.sim.servers import objects
 from fallow.sim.servers import store as stores
 from fallow.sim.servers.kubernetes import server
+from fallow.sim.world import nouns
 from fallow.sim.world import world as worlds
 from fallow.sim.world.lives import LifeSpan
 
@@ -40,8 +41,8 @@ class Took(NamedTuple):
 def make_world(now: float) -> worlds.World:
     """Deployments of four pods that began a day and an hour ago; who is busy is told by Prometheus alone."""
     span = LifeSpan(now - 90_000, 3600.0, 26)
-    parts = [worlds.Part("bench", f"app-{number:04}", replicas=REPLICAS) for number in range(PODS // REPLICAS)]
-    nodes = [worlds.SimNode(f"node-{number:04}", gpus=NODE) for number in range(PODS // NODE)]
+    parts = [nouns.Part("bench", f"app-{number:04}", replicas=REPLICAS) for number in range(PODS // REPLICAS)]
+    nodes = [nouns.SimNode(f"node-{number:04}", gpus=NODE) for number in range(PODS // NODE)]
     made = worlds.World(nodes, parts, np.zeros((PODS, span.columns), np.uint8), span)
     made.advance(now - made.now)
     return made

@@ -363,21 +363,21 @@ class Month:
     def _truth_of(self, machine: Machine, gpu: int) -> Iterator[Interval]:
         """Every second of its parts: who has it and how, as a number; at which price, as another."""
         begin, end = machine.begin, min(machine.end, END)
-        prices = np.zeros(end - begin, np.int64)
+        prices = np.zeros(end - begin, np.int32)
         for number, (since, _) in enumerate(machine.prices):
             prices[max(0, since - begin) :] = number
         lanes = [lane for lane, (_, on, _) in enumerate(machine.lanes) if on == gpu]
         shares = _divide([machine.lanes[lane][2] for lane in lanes])
-        free = np.full(end - begin, WHOLE, np.int64)
+        free = np.full(end - begin, WHOLE, np.int32)
         for lane, share in zip(lanes, shares, strict=True):
-            kinds, held = list[tuple[Life, str, str, SpendState]](), np.full(end - begin, -1, np.int64)
+            kinds, held = list[tuple[Life, str, str, SpendState]](), np.full(end - begin, -1, np.int32)
             for life in self.lives:
                 if life.machine is machine and lane in life.lanes:
                     for first, last, team, payer, state in self._stretches(life):
                         if not kinds or kinds[-1] != (life, team, payer, state):
                             kinds.append((life, team, payer, state))
                         held[max(0, first - begin) : max(0, last - begin)] = len(kinds) - 1
-            free -= np.where(held >= 0, share, 0)
+            free[held >= 0] -= share
             runs = [
                 (kinds[kind][0], self._held(machine, gpu, lane, share, kinds[kind], price), first, last)
                 for first, last, kind, price in _runs(begin, held, prices) if kind >= 0
@@ -488,7 +488,7 @@ def _divide(parts: Sequence[Fraction]) -> list[int]:
 
 def _runs(begin: int, kinds: Ints, prices: Ints) -> Iterator[tuple[int, int, int, int]]:
     """Stretches of one kind at one price within one day: from, until, which, price."""
-    changes = np.flatnonzero((np.diff(kinds) != 0) | (np.diff(prices) != 0)) + 1
+    changes = np.flatnonzero((kinds[1:] != kinds[:-1]) | (prices[1:] != prices[:-1])) + 1
     midnights = np.arange(-begin % DAY, len(kinds), DAY)
     cuts = np.unique(np.concatenate(([0], changes, midnights, [len(kinds)])))
     for first, last in itertools.pairwise(cuts.tolist()):

@@ -38,7 +38,7 @@ from fallow.sim import cast, stage
 from fallow.sim.servers import exporter
 from fallow.sim.servers import store as stores
 from fallow.sim.servers.kubernetes import server
-from fallow.sim.world import shapes, world
+from fallow.sim.world import nouns, shapes, world
 from fallow.wiring import daemon
 
 NODES, WORKLOADS, HOURS = 4, 14, 24.0
@@ -271,11 +271,11 @@ class Trouble(msgspec.Struct):
 def make_troubles(on: stage.Stage, rng: np.random.Generator) -> list[Trouble]:
     nodes, kubernetes = list(on.world.nodes), on.kubernetes
     some = [str(name) for name in rng.choice(nodes, max(1, len(nodes) // 2), replace=False)]
-    amounts = {world.Fault.api_slow: 0.01, world.Fault.clock_jump: float(rng.choice([-2 * HOUR, 90.0, 2 * HOUR]))}
+    amounts = {nouns.Fault.api_slow: 0.01, nouns.Fault.clock_jump: float(rng.choice([-2 * HOUR, 90.0, 2 * HOUR]))}
     made = [
         Trouble(str(fault), functools.partial(on.world.switch_on, fault, some, amounts.get(fault, 0.0)),
                 functools.partial(on.world.switch_off, fault))
-        for fault in world.Fault
+        for fault in nouns.Fault
     ]
     refused = frozenset(str(name) for name in rng.choice(REFUSED, 2, replace=False))
 

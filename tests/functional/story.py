@@ -22,7 +22,7 @@ from fallow.model import units
 from fallow.model.units import HOUR, MINUTE, Instant, parse_instant
 from fallow.sim import stage
 from fallow.sim.servers import store
-from fallow.sim.world import world
+from fallow.sim.world import nouns, world
 from fallow.sim.world.lives import LifeSpan
 
 DAY = "2026-11-16"
@@ -46,7 +46,7 @@ def clock(text: str) -> Instant:
 class Story:
     def __init__(self, folder: pathlib.Path) -> None:
         self._folder = folder
-        self._parts: list[world.Part] = []
+        self._parts: list[nouns.Part] = []
         self._lives: list[np.ndarray[Any, Any]] = []
         self._plots: list[tuple[Instant, Callable[[], None]]] = []
         self._stack = contextlib.AsyncExitStack()
@@ -54,8 +54,8 @@ class Story:
         self._checked: set[str] = set()  # Events, by what they say and how often
         self.flags = dict(UNBRAKED)
         self.policies: Sequence[dict[str, Any]] = (QUIET,)
-        self.nodes: list[world.SimNode] = [
-            world.SimNode("gpu-1"), world.SimNode("gpu-2"), world.SimNode("gpu-3"), world.SimNode("gpu-4")
+        self.nodes: list[nouns.SimNode] = [
+            nouns.SimNode("gpu-1"), nouns.SimNode("gpu-2"), nouns.SimNode("gpu-3"), nouns.SimNode("gpu-4")
         ]
 
     # ---- who is there ------------------------------------------------------------------------------------------------
@@ -69,7 +69,7 @@ class Story:
     ) -> None:
         """`busy`: `07:00-08:00, 09:10-09:20`."""
         namespace, _, short = name.partition("/")
-        part = world.Part(namespace, short, kind, replicas=replicas, gpus=gpus, owner=owner, group_size=group_size)
+        part = nouns.Part(namespace, short, kind, replicas=replicas, gpus=gpus, owner=owner, group_size=group_size)
         row = np.zeros(SPAN.columns, np.uint8)
         for stretch in filter(None, busy.split(",")):
             first, last = (int((clock(text.strip()) - START) // MINUTE) for text in stretch.split("-"))

@@ -17,7 +17,8 @@ from fallow.sim import backtest, cast, snapshots, tuning
 from fallow.sim.traces import published
 from fallow.sim.world import edits, laws
 from fallow.sim.world.lives import LifeSpan
-from fallow.sim.world.world import Fault, Part, SimNode, SimState, World
+from fallow.sim.world.nouns import Fault, Part, SimNode, SimState
+from fallow.sim.world.world import World
 from tests import builders
 from tests.unit.sim import folder
 

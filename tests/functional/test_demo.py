@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from fallow.sim.world import world
+from fallow.sim.world import nouns
 
 PROGRAM = [sys.executable, "-c", "from fallow.doors.cli.main import fallow; fallow()"]
 
@@ -31,7 +31,7 @@ def start(folder: Path, *words: str) -> subprocess.Popen[str]:
 
 def play(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     playing = start(folder, *words)
-    out, err = playing.communicate(timeout=120)
+    out, err = playing.communicate(timeout=300)
     return subprocess.CompletedProcess(playing.args, playing.returncode, out, err)
 
 
@@ -56,15 +56,37 @@ def test_a_short_day_ends_by_itself_with_its_report(tmp_path: Path) -> None:
     assert done.stderr == ""
 
 
-def test_who_asks_for_a_whole_gpu_and_suffers_on_a_part_of_one_is_given_a_whole_one_again(tmp_path: Path) -> None:
-    """Ten nodes: the tenth shares its GPUs by MPS, and one of two that are alike is cut anew while it plays."""
-    done = play(tmp_path, "--hours", "6", "--nodes", "10", "--dashboard-port", "0")
-    assert done.returncode == 0, done.stdout + done.stderr
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> subprocess.CompletedProcess[str]:
+    """Ten nodes: the tenth shares its GPUs by MPS, one of two that are alike is cut anew, four are rented."""
+    played = play(tmp_path_factory.mktemp("traces"), "--hours", "6", "--nodes", "10")
+    assert played.returncode == 0, played.stdout + played.stderr
+    return played
+
+
+def test_who_asks_for_a_whole_gpu_and_suffers_on_a_part_of_one_is_given_a_whole_one_again(
+    done: subprocess.CompletedProcess[str],
+) -> None:
     told = re.search(r"asked for whole GPUs ran on parts of them \(.*by MPS.*left ([\d.]+) GPU-hours", done.stdout)
     assert told is not None, done.stdout
     assert float(told[1]) > 0
     assert "sharing hurt team-vision/video-upscale, whose next pods have whole GPUs" in done.stdout
     assert re.search(r"node a100-\d+ was cut anew in \d+m: 56 mig-1g.10gb", done.stdout), done.stdout
+
+
+def test_nodes_come_and_go_and_the_day_costs_less_than_with_pausing_alone(
+    done: subprocess.CompletedProcess[str],
+) -> None:
+    """A burst adds nodes, of the next pool where one is sold out; one is taken back; those that nobody needs go."""
+    counted = re.search(
+        r"nodes: (\d+) added, (\d+) released, 1 taken back by the cloud.*(once|times) a pool was sold out", done.stdout
+    )
+    assert counted is not None, done.stdout
+    assert min(int(counted[1]), int(counted[2])) >= 2
+    told = re.search(r"with scaling the day cost \$(\S+); with pausing alone .* which is \$(\S+) at", done.stdout)
+    assert told is not None, done.stdout
+    with_scaling, alone = (float(text.replace(",", "")) for text in told.groups())
+    assert with_scaling < alone
 
 
 def test_with_real_duty_cycles_the_day_says_so_and_is_the_same_again(tmp_path: Path) -> None:
@@ -81,13 +103,13 @@ def test_with_real_duty_cycles_the_day_says_so_and_is_the_same_again(tmp_path: P
     assert hours_of(first.stdout) == hours_of(second.stdout) != []
 
 
-@pytest.mark.parametrize("fault", world.Fault, ids=str)
-def test_each_fault_comes_in_the_day_and_harms_nobody(tmp_path: Path, fault: world.Fault) -> None:
+@pytest.mark.parametrize("fault", nouns.Fault, ids=str)
+def test_each_fault_comes_in_the_day_and_harms_nobody(tmp_path: Path, fault: nouns.Fault) -> None:
     done = play(tmp_path, "--hours", "5", "--faults", str(fault))
     assert done.returncode == 0, done.stdout + done.stderr
     struck = [line.endswith(f"; fault {fault}") for line in hours_of(done.stdout)]
     assert struck == [True, False, False, False, False]  # from a fifth of the day on, for a twentieth of it
-    assert ("without a decision" in done.stdout) == (fault is world.Fault.clock_jump)
+    assert ("without a decision" in done.stdout) == (fault is nouns.Fault.clock_jump)
     assert "quiet, measured, announced, and the way back exact" in done.stdout
 
 

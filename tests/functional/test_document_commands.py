@@ -29,7 +29,7 @@ from fallow.sim import stage
 from fallow.sim.servers import objects
 from fallow.sim.servers import store as stores
 from fallow.sim.servers.kubernetes import server
-from fallow.sim.world import world
+from fallow.sim.world import nouns, world
 from fallow.sim.world.lives import LifeSpan
 from tests import ROOT, documents
 from tests.real import build, commands, history
@@ -39,7 +39,7 @@ from tests.unit.doors.cli.test_pack import root as openb  # noqa: F401 - a fixtu
 
 HOURS = 3
 PARTS = (
-    world.Part("ml", "llm", gpus=1), world.Part("ml", "chat", replicas=6, gpus=2), world.Part("ml", "old", gpus=1),
+    nouns.Part("ml", "llm", gpus=1), nouns.Part("ml", "chat", replicas=6, gpus=2), nouns.Part("ml", "old", gpus=1),
 )
 IDLE = PARTS[0]
 README = ROOT / "README.md"
@@ -69,7 +69,7 @@ class Reader:
         self._env = {"PATH": os.environ["PATH"], "HOME": str(folder), "FALLOW_TRACES": str(traces)}
         span = LifeSpan(time.time() - HOURS * 60 * MINUTE, MINUTE, 24 * 60)
         rows = [np.full((part.seats, span.columns), 0 if part is IDLE else 80, np.uint8) for part in PARTS]
-        nodes = [world.SimNode("gpu-1"), world.SimNode("gpu-2")]
+        nodes = [nouns.SimNode("gpu-1"), nouns.SimNode("gpu-2")]
         self.world = world.World(nodes, PARTS, np.concatenate(rows), span, start_seconds=60.0)
         self.world.advance(time.time() - self.world.now)
         self.store = stores.Store(time.time)

@@ -6,8 +6,10 @@ import os
 import pytest
 
 from fallow.model.classes import WorkClass
+from fallow.model.machines import CloudMachine
 from fallow.model.scaling import GrowReason
 from fallow.model.units import DAY, HOUR
+from fallow.sim.cloud import PretendCloud
 from fallow.sim.month import faults, jobs, play, pools
 from fallow.sim.month.jobs import GpuJob
 from fallow.sim.month.scene import Scene
@@ -53,7 +55,15 @@ def test_whatever_fails_no_pod_is_lost_nothing_is_grown_twice_and_no_node_stays_
 
 
 def test_the_laws_would_have_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cloud that forgets what was asked for makes us grow twice, and that is found."""
+    """A status that forgets what was asked for, and a cloud that lists no machines, make us grow twice: that is found.
+    The status alone does not, for what the cloud lists is known to be on its way."""
     monkeypatch.setattr("fallow.sim.month.ours.scaling_status.write_in_flight", lambda some: [])
+    listed = asyncio.run(play.play_troubled(jobs.draw(jobs.WEEKLY, 0.3, 3), 0.3, seed=3))
+    assert not any("who fit onto none that comes" in broken for broken in listed.broken)
+
+    async def list_none(cloud: PretendCloud, group: str) -> tuple[CloudMachine, ...]:
+        return ()
+
+    monkeypatch.setattr(PretendCloud, "machines", list_none)
     month = asyncio.run(play.play_troubled(jobs.draw(jobs.WEEKLY, 0.6, 3), 0.6, seed=3))
     assert any("who fit onto none that comes" in broken for broken in month.broken)

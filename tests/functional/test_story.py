@@ -15,7 +15,7 @@ from fallow import names
 from fallow.model import decision
 from fallow.sim import cast, stage
 from fallow.sim.servers import store
-from fallow.sim.world import shapes, world
+from fallow.sim.world import nouns, shapes
 from tests.functional import story as stories
 from tests.functional.story import Story
 from tests.real import build
@@ -140,11 +140,11 @@ async def test_who_scales_a_paused_workload_up_by_hand_is_not_fought(story: Stor
     assert pauses == 3
     assert any(line.startswith("PauseReverted llm") for line in story.happened())
     assert names.FIGHT_HOLD_UNTIL in story.object("ml/llm")["metadata"]["annotations"]
-    assert on.world.workloads[0].state is world.SimState.running
+    assert on.world.workloads[0].state is nouns.SimState.running
 
 
-@pytest.mark.parametrize("fault", [world.Fault.exporter_silent, world.Fault.node_lost], ids=str)
-async def test_what_cannot_be_measured_is_not_paused(story: Story, fault: world.Fault) -> None:
+@pytest.mark.parametrize("fault", [nouns.Fault.exporter_silent, nouns.Fault.node_lost], ids=str)
+async def test_what_cannot_be_measured_is_not_paused(story: Story, fault: nouns.Fault) -> None:
     story.deployment("ml/llm", busy="06:00-08:00")
     on = await story.begin()
     await story.go_on(stories.clock("08:10"))
@@ -159,7 +159,7 @@ async def test_counters_that_read_zero_on_a_busy_node_pause_nothing(story: Story
     story.deployment("ml/llm", replicas=2, busy="06:00-20:00")
     story.deployment("ml/quiet", busy="06:00-07:00")
     on = await story.begin()
-    on.world.switch_on(world.Fault.exporter_zero, list(on.world.nodes))
+    on.world.switch_on(nouns.Fault.exporter_zero, list(on.world.nodes))
     await story.until("10:00").sees_nothing()
     assert on.cycle is not None
     assert on.cycle.plan is not None
@@ -171,7 +171,7 @@ async def test_a_clock_that_jumps_decides_nothing_in_that_cycle(story: Story) ->
     story.deployment("ml/llm", busy="06:00-20:00")
     on = await story.begin()
     await story.go_on(stories.clock("07:00"))
-    on.world.switch_on(world.Fault.clock_jump, amount=7200.0)
+    on.world.switch_on(nouns.Fault.clock_jump, amount=7200.0)
     cycle = await on.step()
     assert "clock jumped" in cycle.failure
     assert cycle.outcomes == ()
@@ -180,26 +180,26 @@ async def test_a_clock_that_jumps_decides_nothing_in_that_cycle(story: Story) ->
 
 async def test_every_kind_is_paused_by_its_own_operator_and_comes_back_exactly(story: Story) -> None:
     """One idle workload of each kind: pods gone by what its own operator understands, then the very spec it had."""
-    story.nodes = [world.SimNode(f"gpu-{number}") for number in range(8)]
+    story.nodes = [nouns.SimNode(f"gpu-{number}") for number in range(8)]
     for kind in shapes.SHAPES:
         story.workload(kind, f"{kind.lower()}/thing-{kind.lower()}", group_size=2 if kind == "LeaderWorkerSet" else 1)
     on = await story.begin()
     before = specs_of(story)
     await story.go_on(stories.clock("12:00"))
-    assert {one.part.kind for one in on.world.workloads if one.state is not world.SimState.paused} == set()
+    assert {one.part.kind for one in on.world.workloads if one.state is not nouns.SimState.paused} == set()
     for one in on.world.workloads:
         assert on.store.entries("", "Pod", one.part.namespace) == []
         story.annotate(f"{one.part.namespace}/{one.part.name}", one.part.kind, resume_requested="ada")
     await story.go_on(stories.clock("12:30"))
     after = specs_of(story)
     assert [kind for kind in before if not holds(after[kind], before[kind])] == []
-    assert {one.part.kind for one in on.world.workloads if one.state is not world.SimState.running} == set()
+    assert {one.part.kind for one in on.world.workloads if one.state is not nouns.SimState.running} == set()
 
 
-@pytest.mark.parametrize("faults", [[], list(world.Fault)], ids=["well", "all-faults"])
+@pytest.mark.parametrize("faults", [[], list(nouns.Fault)], ids=["well", "all-faults"])
 @pytest.mark.parametrize("seed", [1, 2])
 async def test_no_law_is_broken_on_any_tick_of_a_day(
-    tmp_path: pathlib.Path, seed: int, faults: list[world.Fault]
+    tmp_path: pathlib.Path, seed: int, faults: list[nouns.Fault]
 ) -> None:
     made = cast.make_world(seed=seed, nodes=4, hours=12)
     stage.plan_faults(made, faults)

@@ -14,7 +14,8 @@ from fallow.model.units import MINUTE
 from fallow.sim import cast, together
 from fallow.sim.together import IDLE, SCALING, SHARING
 from fallow.sim.world.lives import LifeSpan
-from fallow.sim.world.world import Part, SimNode, World
+from fallow.sim.world.nouns import Part, SimNode
+from fallow.sim.world.world import World
 
 HOURS = 6
 

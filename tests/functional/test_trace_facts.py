@@ -11,7 +11,7 @@ from fallow.sim.traces import openb
 from fallow.sim.traces import published as traces
 from fallow.sim.world import laws
 from fallow.sim.world.lives import NONE, LifeSpan
-from fallow.sim.world.world import SimState
+from fallow.sim.world.nouns import SimState
 from tests import builders
 from tests.unit.sim import folder
 from tests.unit.sim.traces import test_traces

@@ -9,7 +9,7 @@ import pytest
 
 from fallow.sim import cast, shelf, stage
 from fallow.sim.traces import published
-from fallow.sim.world import world
+from fallow.sim.world import nouns, world
 from fallow.sim.world.lives import NONE, LifeSpan
 from tests.unit.sim import folder
 
@@ -26,10 +26,10 @@ def make_day(kind: str) -> world.World:
     return shelf.open_past(shelf.find(kind, where), where, seed=3, hours=HOURS, nodes=6).make_world()
 
 
-@pytest.mark.parametrize("faults", [[], list(world.Fault)], ids=["well", "all-faults"])
+@pytest.mark.parametrize("faults", [[], list(nouns.Fault)], ids=["well", "all-faults"])
 @pytest.mark.parametrize("kind", ["real lives", *shelf.KINDS])
 async def test_no_law_is_broken_on_any_tick_of_a_day_of_a_trace(
-    tmp_path: pathlib.Path, kind: str, faults: list[world.Fault]
+    tmp_path: pathlib.Path, kind: str, faults: list[nouns.Fault]
 ) -> None:
     made = make_day(kind)
     stage.plan_faults(made, faults)
@@ -46,8 +46,8 @@ async def test_no_law_is_broken_on_any_tick_of_a_day_of_a_trace(
 async def test_a_gpu_of_which_half_is_not_known_is_not_paused_and_its_idle_neighbour_is(tmp_path: pathlib.Path) -> None:
     wanted = np.zeros((2, SPAN.columns), np.uint8)
     wanted[0, np.random.default_rng(1).random(SPAN.columns) < 0.5] = NONE
-    parts = [world.Part("ml", name, class_="inference") for name in ("sparse", "idle")]
-    made = world.World([world.SimNode("node-1", gpus=2)], parts, wanted, SPAN)
+    parts = [nouns.Part("ml", name, class_="inference") for name in ("sparse", "idle")]
+    made = world.World([nouns.SimNode("node-1", gpus=2)], parts, wanted, SPAN)
     reasons = set[str]()
     async with stage.open_stage(made, tmp_path) as on:
         for _ in range(int(SPAN.columns * SPAN.step / on.interval) - 1):
@@ -55,5 +55,5 @@ async def test_a_gpu_of_which_half_is_not_known_is_not_paused_and_its_idle_neigh
             assert cycle.plan is not None
             reasons |= {each.reason.name for each in cycle.plan.findings if each.workload.ref.name == "sparse"}
         assert on.broken == []
-    assert [one.part.name for one in made.workloads if one.state is world.SimState.paused] == ["idle"]
+    assert [one.part.name for one in made.workloads if one.state is nouns.SimState.paused] == ["idle"]
     assert "LowCoverage" in reasons

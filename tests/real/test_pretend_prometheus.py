@@ -20,7 +20,7 @@ from fallow.model.units import HOUR, MINUTE, Instant
 from fallow.observe.usage import asking, hurting, inquiry, owning, queries, share_use, spans
 from fallow.sim import cast, stage
 from fallow.sim.traces import history as traces
-from fallow.sim.world.world import Fault
+from fallow.sim.world.nouns import Fault
 from fallow.stories import idle as stories
 from fallow.wiring import daemon
 from tests.real import history

@@ -12,7 +12,7 @@ import pytest
 
 from fallow import names
 from fallow.act import headroom
-from fallow.model import emptying, scaling
+from fallow.model import emptying, scaling, units
 from fallow.model.cost import CapacityType
 from fallow.model.machines import (
     MachineNotice,
@@ -363,6 +363,32 @@ async def test_a_spot_node_is_cordoned_replaced_and_left_in_order_before_it_ends
     assert len(bodies) == 2
     assert all(grace is None or grace >= 1 for grace in graces)
     assert all(body["deleteOptions"]["preconditions"]["uid"] for body in bodies)
+
+
+@pytest.mark.accepts("scaling", 17)
+async def test_a_notice_that_comes_while_all_is_looked_at_moves_nobody_before_the_replacement(scene: Scene) -> None:
+    await scene.policy()
+    node = await scene.node("a", group="spot")
+    await scene.cluster.deployment(
+        "one", gpus=4, nodeSelector={SCENE: scene.cluster.namespace},
+        annotations={names.EVICTION_PRIORITY: "low", names.SPOT_OK: "true"},
+    )
+    scene.busy(a=0.9)
+    ends = units.rfc3339(time.time() + 120.0)
+
+    async def tell() -> None:
+        said = {names.SPOT_WARNING: ends, names.SPOT_TERMINATION: ends}
+        await scene.cluster.patch(await scene.cluster.get("v1", "Node", node), {"metadata": {"annotations": said}})
+        await scene.eyes.list_once()
+
+    scene.meanwhile = tell
+    await scene.turn()
+    assert [each.uri for each in scene.written("/eviction", ("create",))] == []
+    scene.meanwhile = None
+    await scene.turn()
+    assert sum(each.count for each in scene.cloud.asked) == 1
+    assert len(scene.written("/eviction", ("create",))) == 1
+
 
 
 async def test_a_pod_that_nobody_makes_again_stays_and_two_budgets_block(scene: Scene) -> None:

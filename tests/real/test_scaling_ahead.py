@@ -43,6 +43,19 @@ async def again(scene: Scene, later: float = 31.0) -> None:
         scene.later += 31.0
 
 
+async def without(scene: Scene, kind: str) -> None:
+    """Tests before this one on the same control plane may have had it."""
+    definition = "apiextensions.k8s.io/v1", "CustomResourceDefinition", kind
+    found = await scene.cluster.find(*definition)
+    if found is not None:
+        await scene.cluster.delete(found)
+
+    async def is_gone() -> bool:
+        return await scene.cluster.find(*definition) is None
+
+    await scene.cluster.wait_until(is_gone)
+
+
 async def fared(scene: Scene) -> tuple[int, int]:
     said = (await scene.status())["predictiveScaling"]
     return said["hits"], said["misses"]
@@ -95,6 +108,7 @@ async def test_a_node_started_ahead_says_so_stays_and_is_a_hit_or_a_miss_once(sc
 async def test_where_another_drives_a_node_that_came_for_a_placeholder_is_used_once_that_is_pushed_aside(
     scene: Scene,
 ) -> None:
+    await without(scene, "capacitybuffers.autoscaling.x-k8s.io")
     await scene.policy(
         {"name": "on-demand", "capacityType": "on-demand"}, driver="cluster-autoscaler", enablePredictiveScaling=True,
         maxNodes=2,

@@ -940,6 +940,7 @@ export type PolicyScaling = {
   inFlight: OnTheWay[];
   soldOut: SoldOut[];
   guess: GuessTold | null;
+  spotAdvice: SpotTold | null;
   demand: DemandTold | null;
 };
 /** `workloads`: what it matches now, at most MOST_NAMED of them. */
@@ -1294,6 +1295,13 @@ export type SpentTold = {
 export type SpentUntil = {
   at: string;
   spend: number;
+};
+/** What share of spot nodes would do, and the one that is set; `daily`: share of them taken back on a day. */
+export type SpotTold = {
+  share: number;
+  isSet: number;
+  daily: number;
+  because: string;
 };
 /** A price that is older than prices may be. `age_days` None: nobody knows how old. */
 export type StalePrice = {

@@ -320,10 +320,11 @@ class GpuAttribution:
             if isinstance(self._register.find(pod.node), Absent):
                 return False  # what is left of a pod whose node is gone holds nothing
             known = self._imagine_node(pod.node)
-        face = Face(self._whose.key_of(pod, known.ground.key, Sharing.exclusive), _UNMEASURED)
+        ground = known.ground.key  # whose it is is described at the end of this look, but of those who are gone by then
+        key = ground if end is None else self._whose.key_of(pod, ground, Sharing.exclusive)
         self._fresh.add(pod.uid)
         node = None if known.node is _BLANK_NODE else known.node
-        return self._sit(pod, node, known.ground, max(begin, self.book.settled), end, face)
+        return self._sit(pod, node, known.ground, max(begin, self.book.settled), end, Face(key, _UNMEASURED))
 
     def _imagine_node(self, name: str) -> _BilledNode:
         """One that is not seen: it has the GPUs that are held on it, as far as anybody knows."""

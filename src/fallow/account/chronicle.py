@@ -89,7 +89,7 @@ class Chronicle:
         began, rule = self._paused.get(entry.ref.uid, (-math.inf, ""))
         if entry.at - began > history.REGRET_WITHIN:
             return None
-        sentence = f"{entry.sentence}, {units.spoken(entry.at - began)} after its pause"
+        sentence = f"{entry.sentence.removesuffix('.')}, {units.spoken(entry.at - began)} after its pause"
         return msgspec.structs.replace(entry, type=Happened.regretted, sentence=sentence, policy=rule)
 
     def _failures(self, cycle: decision.Cycle, now: Instant) -> Iterator[AuditEntry]:

@@ -44,7 +44,7 @@ METHODS: Final = {
     SavingKind.waste: "share x price from when its pods were gone until it came back, was deleted, or 30 days",
     SavingKind.spot: "on-demand price of that type, region and time, less what was paid",
     SavingKind.sharing: "(pods on one GPU - 1) x price of the GPU while they overlap",
-    SavingKind.autoscaling: "price of a removed node until its pool grows, at most 24 h, less what pauses claimed",
+    SavingKind.autoscaling: "price of a removed node until as much is added, at most 24 h, less what pauses claimed",
 }
 
 
@@ -78,7 +78,7 @@ class NodeClaim(msgspec.Struct, frozen=True):
 
 
 class RemovedNode(msgspec.Struct, frozen=True, kw_only=True):
-    """A node that we removed. `rate`: of the whole node, an hour. `until`: its pool grew again, or now."""
+    """A node that we removed. `rate`: of the whole node, an hour. `until`: as much was added again, or now."""
 
     node: str
     rate: Nano | None

@@ -215,8 +215,7 @@ class Ledger:
         rolled = (await self.read_meta()).rolled_until
         while rolled < until:
             rolled = await self._write(lambda on: ledger_write.roll_up(on, self._book, until, epoch))
-        total = await self.total_since_start()
-        await self._write(lambda on: ledger_write.keep_total(on, self._book, total, epoch))
+        await self._write(lambda on: ledger_write.keep_total(on, self._book, self._sum_all(on), epoch))
         return rolled
 
     async def forget(self, retention: CostRetention, now: Second, epoch: int) -> None:
@@ -273,9 +272,9 @@ class Ledger:
         stored = ledger_stored.read_meta(on)
         until, (generation, of, total) = stored.meta.rolled_until, self._rolled_total
         if (generation, of) != (stored.generation, until):
-            total = _sum_costs(on, self._names, 0, until)
+            total = ledger_read.sum_rolled_costs(on, until)
             self._rolled_total = (stored.generation, until, total)
-        return max(stored.total, total + _sum_costs(on, self._names, until, LAST))
+        return max(stored.total, total + ledger_read.sum_costs(on, self._names, until, LAST))
 
     async def read_began(self) -> Second | None:
         """Nothing is known of the time before; of what was forgotten, to the day. None: it is empty."""
@@ -308,10 +307,6 @@ class Ledger:
     async def read_alerts(self, budget_uid: str = "") -> list[BookedAlert]:
         """Of one budget, or of all."""
         return await self._read(lambda on: ledger_read.read_alerts(on, budget_uid))
-
-
-def _sum_costs(on: SqlSession, names: NameBook, begin: Second, end: Second) -> Nano:
-    return sum(one.total.cost for one in ledger_read.sums(on, names, CostQuery(begin=begin, end=end)))
 
 
 def _set_currency(on: SqlSession, currency: str) -> str:

@@ -134,6 +134,8 @@ def number_prices(on: SqlSession, book: NumberBook, wanted: Iterable[str], rows:
 def _number_dims(on: SqlSession, book: NumberBook, wanted: Sequence[Dims]) -> None:
     """Those beyond the most there may be get none, but for what they are folded to."""
     fresh = {_digest(dims): dims for dims in wanted if dims not in book.dims}
+    if not fresh:
+        return
     for digest, number in read_listed(on, questions.FIND_DIMS, list(fresh)):
         book.dims[fresh[digest]] = number
     rest = {dims: digest for digest, dims in fresh.items() if dims not in book.dims}

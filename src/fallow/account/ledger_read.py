@@ -27,6 +27,7 @@ from fallow.model.cost import (
     OTHER,
     PAYER,
     UNALLOCATED,
+    UNIT,
     Amounts,
     BookedAlert,
     BookedPrice,
@@ -44,6 +45,7 @@ from fallow.model.cost import (
     Interval,
     KeySum,
     LedgerMeta,
+    Nano,
     Second,
     Sharing,
     SpendState,
@@ -152,6 +154,21 @@ def sums(on: SqlSession, names: NameBook, asked: CostQuery) -> list[CostSum]:
     group, named = _name_groups(on, names, asked, found, by_pod=by_pod)
     sums_of = rollup.group_exactly(found.window, group, found.state, found.amounts)
     return _make_sums(sums_of, pieces, named)
+
+
+def sum_rolled_costs(on: SqlSession, until: Second) -> Nano:
+    """Of all that is summed up until then."""
+    day = until - until % DAY
+    found = (
+        on.rows(questions.TOTAL_OF.replace("{table}", table), window)
+        for table, window in ((_DAILY, (0, day)), (_HOURLY, (day, until)))
+    )
+    return sum(int(whole) * UNIT + int(rest) for ((whole, rest),) in found)
+
+
+def sum_costs(on: SqlSession, names: NameBook, begin: Second, end: Second) -> Nano:
+    """Of all of it, whosoever it was: so nobody is named."""
+    return sum(_find(on, names.rolled, [(begin, end)], by_pod=False).amounts[:, 0].tolist())
 
 
 def sums_of_keys(on: SqlSession, names: NameBook, asked: CostQuery) -> list[KeySum]:

@@ -60,8 +60,8 @@ class IntervalNames(NamedTuple):
     prices: Mapping[int, str]
 
 
-def find_fault(interval: Interval) -> str:
-    """What is wrong with it by itself; "" = nothing."""
+def find_fault(interval: Interval, known_from: Second = 0) -> str:
+    """What is wrong with it by itself; "" = nothing. `known_from`: what was before is forgotten."""
     what, t0, t1 = interval.slice, interval.t0, interval.t1
     if t1 < t0:
         return "it ends before it begins"
@@ -74,7 +74,7 @@ def find_fault(interval: Interval) -> str:
     measured = max(len(interval.use), len(interval.energy_mj))
     if measured > 1 and measured > (hours := max(t1 - 1, t0) // HOUR - t0 // HOUR + 1):
         return f"it touches {hours} hours, and has measurements of more"
-    return ""
+    return "" if t0 >= known_from else "the ledger has forgotten the intervals of that time"
 
 
 def refuse(ref: IntervalRef, because: str) -> str:
@@ -117,7 +117,7 @@ def make_rows(
 
 def merge(old: IntervalRow, new: IntervalRow) -> IntervalRow:
     """The same interval, written again: it never gets shorter, and what was measured stays measured."""
-    if new.t1 > old.t1 and old.use is None and old.energy is None:
+    if new.t1 > old.t1 and old.use in (None, new.use) and old.energy in (None, new.energy):
         return new
     later, earlier = (old, new) if new.t1 < old.t1 else (new, old)
     is_open = new.is_open if new.t1 > old.t1 else min(old.is_open, new.is_open)

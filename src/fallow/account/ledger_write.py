@@ -5,6 +5,7 @@ written. Invariant: on one part of one GPU no two intervals overlap. What was su
 up anew: `rolled_until` goes back in the same transaction, so that no report shows the old sums.
 """
 
+import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -79,17 +80,18 @@ def _write_intervals(
     rows = ledger_rows.make_rows(good, packed, ledger_names.number(on, book, good, batch.shared))
     ledger_names.number_parts(on, book, [(one.gpu, one.slot) for one in batch.removed])
     removed = [(ref, (ref.t0 // DAY, book.parts[ref.gpu, ref.slot])) for ref in batch.removed]
-    there = _read_places(on, book, {*((row.day, row.part) for row in rows), *(place for _, place in removed)})
+    there = _read_places(on, book, {*(row[:2] for row in rows), *(place for _, place in removed)})
     was = dict[tuple[Place, Second], IntervalRow | None]()  # of each that is touched, what stood there
     pods = _find_pods(on, book, batch.removed) if removed else {}
     for ref, place in removed:
         if (old := there[place].get(ref.t0)) and old.pod == pods.get(ref.pod_uid):
             was[place, ref.t0] = there[place].pop(ref.t0)
     for one, row in zip(good, rows, strict=True):
-        place = row.day, row.part
-        old = there[place].get(row.t0)
-        if _put(there[place], old, row):
-            was.setdefault((place, row.t0), old)
+        place, t0 = row[:2], row.t0
+        beside = there[place]
+        old = beside.get(t0)
+        if _put(beside, old, row):
+            was.setdefault((place, t0), old)
         else:
             refused.append(ledger_rows.refuse(one.ref, _OVERLAPS))
     book.places.update(there)
@@ -100,16 +102,12 @@ def _check(
     intervals: Sequence[Interval], meta: LedgerMeta, refused: list[str]
 ) -> tuple[Sequence[Interval], PackedHours]:
     """Those that are good by themselves, with their hours."""
-    packed, bad, known_from = ledger_rows.pack_hours(intervals), set[int](), meta.intervals_from
-    for at, one in enumerate(intervals):
-        because = ledger_rows.find_fault(one) or (packed.odd.get(at, "") if packed.odd else "")
-        if not because and one.t0 < known_from:
-            because = "the ledger has forgotten the intervals of that time"
-        if because:
-            refused.append(ledger_rows.refuse(one.ref, because))
-            bad.add(at)
+    packed = ledger_rows.pack_hours(intervals)
+    faults = map(ledger_rows.find_fault, intervals, itertools.repeat(meta.intervals_from))
+    bad = {**packed.odd, **{at: because for at, because in enumerate(faults) if because}}
     if not bad:
         return intervals, packed
+    refused += [ledger_rows.refuse(intervals[at].ref, bad[at]) for at in sorted(bad)]
     good = [one for at, one in enumerate(intervals) if at not in bad]
     return good, ledger_rows.pack_hours(good)
 

@@ -5,9 +5,6 @@ missing. Of ten thousand that did not change nothing is touched but their place 
 them costs more than all the rest of a look.
 """
 
-import itertools
-import operator
-
 from fallow.model import cluster
 
 
@@ -28,9 +25,9 @@ class MetPods:
 
     def compare(self, pods: tuple[cluster.Pod, ...]) -> tuple[list[cluster.Pod], list[cluster.Pod]]:
         """Of these: who is new or not as he was; and of those who were met: who is not among them."""
-        is_known = list(map(self._objects.__contains__, map(id, pods)))
-        others = {pod.uid: pod for pod in itertools.compress(pods, map(operator.not_, is_known))}
-        met = is_known.count(True) + len(others.keys() & self.by_uid.keys())
+        strangers = [pod for pod in pods if id(pod) not in self._objects]
+        others = {pod.uid: pod for pod in strangers}
+        met = len(pods) - len(strangers) + len(others.keys() & self.by_uid.keys())
         gone = self._find_gone(pods) if met < len(self.by_uid) else []
         for pod in list(others.values()):
             if self.by_uid.get(pod.uid) == pod:  # read anew, and the same

@@ -7,6 +7,7 @@ Invariant: it may be done again and again: rows of the same pause and day are th
 anew, so that nothing is claimed twice and a correction replaces what was claimed.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, TypeAlias
@@ -86,23 +87,31 @@ async def find_savings(
 
 
 async def read_removed(kept: audit.Audit, since: Instant, now: Instant) -> list[RemovedNode]:
-    """Nodes that we removed since, each until its pool grew again."""
+    """Nodes that we removed since, each until as much was added again."""
     types = frozenset({Happened.node_removed, Happened.nodes_added})
     entries = await kept.read(audit.AuditQuery(since=since, until=now, types=types, limit=_MOST_REMOVED))
     return find_removed(entries, now)
 
 
 def find_removed(entries: Iterable[AuditEntry], now: Instant) -> list[RemovedNode]:
-    found, grew = list[RemovedNode](), dict[tuple[str, str], Instant]()
-    for entry in sorted(entries, key=lambda each: each.at, reverse=True):
-        pool = entry.policy, entry.detail
+    """GPUs that a policy adds, whatever the pool, stand for those that it removed last; those beyond were not there
+    before us, and save nothing when they go. How many came is not always known: then they stand for all."""
+    found, away, beyond = list[RemovedNode](), defaultdict[str, list[int]](list), defaultdict[str, float](float)
+    for entry in sorted(entries, key=lambda each: each.at):
+        policy, gpus = entry.policy, entry.gpus or 0
         if entry.type is Happened.nodes_added:
-            grew[pool] = entry.at
+            left: float = gpus or math.inf
+            while left > 0 and away[policy]:
+                back = away[policy].pop()
+                left -= found[back].gpus
+                found[back] = msgspec.structs.replace(found[back], until=int(entry.at))
+            beyond[policy] += max(0.0, left)
+        elif beyond[policy] >= max(1, gpus):
+            beyond[policy] -= gpus
         elif entry.ref is not None:
             rate = None if entry.per_hour is None else round(entry.per_hour * UNIT)
-            found.append(RemovedNode(
-                node=entry.ref.name, rate=rate, at=int(entry.at), until=int(grew.get(pool, now)), gpus=entry.gpus or 0
-            ))
+            away[policy].append(len(found))
+            found.append(RemovedNode(node=entry.ref.name, rate=rate, at=int(entry.at), until=int(now), gpus=gpus))
     return found
 
 

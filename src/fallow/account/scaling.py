@@ -12,6 +12,7 @@ from typing import Final
 from fallow import names, telemetry
 from fallow.account.chronicle import Chapter
 from fallow.account.demand_hours import DemandHours
+from fallow.account.spot_hours import SpotHours
 from fallow.model import cluster, scaling_status
 from fallow.model.cost import CapacityType, DemandHour
 from fallow.model.history import AuditEntry, CameBy, Happened
@@ -44,7 +45,7 @@ class ScalingAccount:
         currency: str = "USD",
     ) -> None:
         self._metrics, self._put, self._currency = metrics, put, currency
-        self.demand = DemandHours()
+        self.demand, self.spot = DemandHours(), SpotHours()
         self.informed: set[str] = set()
         self._removed: list[tuple[Instant, str, float]] = []  # when, of which policy, what it cost an hour
         self._interrupted: dict[str, str] = {}  # uid of a node -> policy, while it is there
@@ -65,9 +66,10 @@ class ScalingAccount:
         if pool is None:
             return
         gpus = (pool.gpus or 0) * wanted.count or None
+        price = wanted.price if pool is wanted.pool else None
         self._put(Chapter((_entry(
             Happened.nodes_added, said, now, ref=policy.ref, policy=policy.name, reason=str(wanted.reason),
-            detail=pool.name, gpus=gpus, per_hour=None if wanted.price is None else wanted.price * wanted.count,
+            detail=pool.name, gpus=gpus, per_hour=None if price is None else price * wanted.count,
         ),)))
 
     def note_removed(self, node: ScaledNode, policy: str, because: str, now: Instant) -> None:
@@ -110,6 +112,8 @@ class ScalingAccount:
         """The hours of demand that are over."""
         nodes = sure(sight.nodes)
         self._note_interruptions(nodes, plan, now)
+        if not plan.unseen:
+            self.spot.enter({each.policy.name: each.by_tier.get(CapacityType.spot, 0) for each in plan.policies}, now)
         for name, values in _find_gauges(sight, plan, now).items():
             self._metrics.replace(f"{_OURS}{name}", values)
         costs = _find_costs(nodes, plan)

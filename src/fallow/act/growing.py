@@ -39,12 +39,14 @@ class Shortages(msgspec.Struct, frozen=True):
 
 
 class Grown(msgspec.Struct, frozen=True, kw_only=True):
-    """`pool`: where it was asked for; None: nowhere. `failure`: what the cloud said that is no shortage."""
+    """`pool`: where it was asked for, and `count`: how many; None: nowhere. `failure`: what the cloud said that is no
+    shortage."""
 
     in_flight: tuple[InFlight, ...]
     stockouts: tuple[StockOut, ...]
     said: str
     pool: NodePool | None = None
+    count: int = 0
     failure: str = ""
 
 
@@ -56,22 +58,27 @@ class Grower:
         self, policy: ScalingPolicy, wanted: Grow, cloud: Cloud, targets: MutableMapping[str, int],
         before: Grown, now: Instant,
     ) -> Grown:
-        """`targets`: of the groups, as the cloud said, and as they become. `before`: what stands in the status. Raises
-        what the API server says where that cannot be written: nothing was asked for then."""
+        """`targets`: of the groups, as the cloud said, and as they become. `before`: what stands in the status. Of no
+        pool more is asked for than it may have: what is lacking then is planned anew. Raises what the API server says
+        where that cannot be written: nothing was asked for then."""
         in_flight, stockouts, said = before.in_flight, before.stockouts, list[str]()
         for pool in (wanted.pool, *wanted.others):
             base = targets.get(pool.group)
             if base is None:
                 said.append(f"pool {pool.name}: the size of its group is not known")
                 continue
-            made = _start(wanted, pool, base, in_flight, policy, now)
+            count = min(wanted.count, pool.most - base)
+            if count <= 0:
+                said.append(f"pool {pool.name} has as many as it may")
+                continue
+            made = _start(wanted, pool, count, base, in_flight, policy, now)
             deed = Deed(
-                action=f"{word_of(wanted)}: {wanted.count} of {pool.name}", reason=wanted.because, grew=True,
+                action=f"{word_of(wanted)}: {count} of {pool.name}", reason=wanted.because, grew=True,
                 full_at=wanted.held,
             )
             stood = self._statuses.find(policy)  # to which it goes back where nothing was started
             await self._statuses.note_growth(policy, (*in_flight, made), stockouts, deed, now)
-            growth = Growth(group=pool.group, count=wanted.count, base=base, token=made.token)
+            growth = Growth(group=pool.group, count=count, base=base, token=made.token)
             try:
                 await cloud.grow(growth)
             except (errors.OutOfStock, errors.QuotaSpent) as problem:
@@ -85,13 +92,13 @@ class Grower:
                 break
             except errors.ClientError as problem:  # it may have heard us: what is in flight will show
                 return Grown(
-                    in_flight=(*in_flight, made), stockouts=stockouts, pool=pool, failure=str(problem),
+                    in_flight=(*in_flight, made), stockouts=stockouts, pool=pool, count=count, failure=str(problem),
                     said="; ".join([*said, f"pool {pool.name}: its cloud failed: {problem}"]),
                 )
-            targets[pool.group] = base + wanted.count
+            targets[pool.group] = base + count
             cleared = self._shortages.clear(stockouts, pool=pool.name, tier=pool.tier)
-            said.append(f"{wanted.count} more of pool {pool.name} ({pool.tier}): {wanted.because}")
-            return Grown(in_flight=(*in_flight, made), stockouts=cleared, pool=pool, said="; ".join(said))
+            said.append(f"{count} more of pool {pool.name} ({pool.tier}): {wanted.because}")
+            return Grown(in_flight=(*in_flight, made), stockouts=cleared, pool=pool, count=count, said="; ".join(said))
         return Grown(in_flight=in_flight, stockouts=stockouts, said="; ".join(said) or "no pool can be asked")
 
     async def ask_again(
@@ -138,10 +145,11 @@ def word_of(wanted: Grow) -> str:
 
 
 def _start(
-    wanted: Grow, pool: NodePool, base: int, in_flight: Sequence[InFlight], policy: ScalingPolicy, now: Instant
+    wanted: Grow, pool: NodePool, count: int, base: int, in_flight: Sequence[InFlight], policy: ScalingPolicy,
+    now: Instant,
 ) -> InFlight:
     return InFlight(
-        pool=pool.name, tier=pool.tier, count=wanted.count, base=base, since=now,
+        pool=pool.name, tier=pool.tier, count=count, base=base, since=now,
         token=f"fallow-{policy.name}-{pool.name}-{now:.0f}-{len(in_flight)}",
         instance_type=wanted.instance_type if pool is wanted.pool else "",
         is_prewarm=wanted.reason is GrowReason.Forecast,

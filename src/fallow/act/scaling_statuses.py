@@ -21,7 +21,17 @@ from fallow.model import scaling_status, units
 from fallow.model.cost import CapacityType
 from fallow.model.policies import crd, scaling_crd
 from fallow.model.policies.scaling import ScalingPolicy
-from fallow.model.scaling import Blocked, Brake, DemandGuess, GangAsk, GangState, InFlight, PolicyPlan, StockOut
+from fallow.model.scaling import (
+    Blocked,
+    Brake,
+    DemandGuess,
+    GangAsk,
+    GangState,
+    InFlight,
+    PolicyPlan,
+    SpotRuns,
+    StockOut,
+)
 from fallow.model.units import Instant, Seconds
 
 log = logging.getLogger("fallow")
@@ -101,7 +111,7 @@ class ScalingStatuses:
 
 def make(
     plan: PolicyPlan, before: Mapping[str, Any], now: Instant, *, interruptions: int, savings: float | None,
-    prewarms: tuple[int, int] = (0, 0), failed: tuple[int, Instant] | None = None,
+    prewarms: tuple[int, int] = (0, 0), failed: tuple[int, Instant] | None = None, watch: SpotRuns | None = None,
 ) -> dict[str, Any]:
     """What is not known is left out; times and deeds stay as they are. `savings`: of an hour, by removed nodes.
     `prewarms`: used and not, of the last nodes that were started ahead of demand. `failed`: how often its cloud did in
@@ -123,6 +133,9 @@ def make(
         last_provider_failure_time=units.rfc3339(failed[1]) if failed else None, spot_interruptions=interruptions,
         estimated_monthly_cost=_money(plan.cost), estimated_monthly_savings=_money(savings),
         predictive_scaling=_predict(plan, prewarms), gangs=tuple(map(_tell_gang, plan.gangs)) if plan.acts else (),
+        spot_watch=None if watch is None else scaling_crd.SpotWatchStatus(
+            since=units.rfc3339(watch.since), node_hours=watch.node_hours, interruptions=watch.interruptions
+        ),
         conditions=crd.conditions(scaling_crd.ScalingCondition, _find_conditions(plan), policy.generation, before, now),
     )
     status: dict[str, Any] = without_none(msgspec.to_builtins(made))

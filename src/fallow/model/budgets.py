@@ -178,6 +178,7 @@ class WhyReady(StrEnum):
     Invalid = "Invalid"
     InvalidScope = "InvalidScope"
     ScopeUnknown = "ScopeUnknown"
+    NoNamespace = "NoNamespace"
     CurrencyMismatch = "CurrencyMismatch"
     SecretMissing = "SecretMissing"
     LedgerUnavailable = "LedgerUnavailable"

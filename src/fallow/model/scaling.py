@@ -265,6 +265,14 @@ class StockOut(msgspec.Struct, frozen=True, kw_only=True):
     zone: str = ""
 
 
+class SpotRuns(msgspec.Struct, frozen=True, kw_only=True):
+    """How long spot nodes ran since, and how many of them were taken back."""
+
+    since: Instant
+    node_hours: int = 0
+    interruptions: int = 0
+
+
 class RoomAhead(msgspec.Struct, frozen=True, kw_only=True):
     """Headroom that was asked for, as the status has it."""
 
@@ -426,6 +434,14 @@ class GangAsk(msgspec.Struct, frozen=True, kw_only=True):
         return self.request.nodes if self.request is not None else sum(count for _, count in self.rooms)
 
 
+class SpotAdvice(msgspec.Struct, frozen=True, kw_only=True):
+    """What share of spot nodes would do, by how often they were taken back on a day. Shown, never applied."""
+
+    share: float
+    daily: float
+    because: str
+
+
 class DemandGuess(msgspec.Struct, frozen=True, kw_only=True):
     """`peak`: GPUs at the coming one. `model`, `error`: by which, and how far off it was lately. `ahead`: GPUs in each
     of the coming hours. `refused`: why nothing is started ahead of it; "": something is, or would be."""
@@ -467,6 +483,7 @@ class PolicyPlan(msgspec.Struct, frozen=True, kw_only=True):
     prewarmed: Mapping[str, bool] = {}
     stockouts: tuple[StockOut, ...] = ()
     guess: DemandGuess | None = None
+    spot_advice: SpotAdvice | None = None
     nodes: int = 0
     by_tier: Mapping[CapacityType, int] = {}
     desired: int = 0

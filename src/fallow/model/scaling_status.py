@@ -11,7 +11,7 @@ import msgspec
 
 from fallow.model import units
 from fallow.model.cost import CapacityType
-from fallow.model.scaling import Headroom, InFlight, RoomAhead, StockOut
+from fallow.model.scaling import Headroom, InFlight, RoomAhead, SpotRuns, StockOut
 from fallow.model.units import Instant
 
 
@@ -33,6 +33,7 @@ class PolicyStatus(msgspec.Struct, frozen=True, kw_only=True):
     failures: int = 0
     failed_at: Instant | None = None
     rooms: tuple[RoomAhead, ...] = ()
+    spot_watch: SpotRuns | None = None
 
 
 def read(status: Mapping[str, Any]) -> PolicyStatus:
@@ -47,6 +48,7 @@ def read(status: Mapping[str, Any]) -> PolicyStatus:
         full_at=_count(status, "fullAtGPUs") or None, failures=_count(status, "providerFailures"),
         failed_at=_instant(status, "lastProviderFailureTime"),
         rooms=tuple(filter(None, map(_read_room, _list(fared, "headroom")))),
+        spot_watch=_read_spot_watch(status.get("spotWatch")),
     )
 
 
@@ -84,6 +86,13 @@ def _read_in_flight(one: Mapping[str, Any]) -> InFlight | None:
         since=since, instance_type=_text(one, "instanceType"), zone=_text(one, "zone"),
         is_prewarm=one.get("prewarm") is True, machine=_text(one, "machine"), is_late=one.get("late") is True,
     )
+
+
+def _read_spot_watch(one: object) -> SpotRuns | None:
+    since = _instant(one, "since") if isinstance(one, Mapping) else None
+    if not isinstance(one, Mapping) or since is None:
+        return None
+    return SpotRuns(since=since, node_hours=_count(one, "nodeHours"), interruptions=_count(one, "interruptions"))
 
 
 def _read_room(one: Mapping[str, Any]) -> RoomAhead | None:

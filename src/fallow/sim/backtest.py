@@ -28,7 +28,8 @@ from fallow.model.seen import several
 from fallow.model.units import HOUR, Instant, Seconds
 from fallow.sim import snapshots
 from fallow.sim.world import edits, laws
-from fallow.sim.world.world import Fault, World
+from fallow.sim.world.nouns import Fault
+from fallow.sim.world.world import World
 
 INTERVAL: Final[Seconds] = 180.0  # between two looks, as the product's own default
 

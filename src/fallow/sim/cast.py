@@ -19,12 +19,14 @@ from fallow.sim import calling
 from fallow.sim.traces import openb, published
 from fallow.sim.world import lives, shapes
 from fallow.sim.world.lives import LifeSpan, Percents
-from fallow.sim.world.world import PARTS, Mode, Part, SimNode, World
+from fallow.sim.world.nouns import PARTS, Mode, Part, SimNode
+from fallow.sim.world.world import World
 
 MONDAY: Final[Instant] = parse_instant("2026-11-16T00:00:00Z")
 MODELS: Final = ("NVIDIA-A100-SXM4-80GB", "NVIDIA-A100-SXM4-40GB", "Tesla-V100-SXM2-16GB", "Tesla-T4")
 _MODES: Final[tuple[Mode, ...]] = ("whole",) * 7 + ("mig", "time-sliced", "mps")
 REAL: Final = frozenset({"inference", "notebook"})  # lives that a trace of duty cycles can stand for
+BURST_AT: Final = 0.64  # of the day
 _MEMORY: Final = 24 * 1024.0  # MiB that a model and its context take
 _TEAMS: Final = ("vision", "speech", "search", "ads", "robotics", "bio", "maps", "chat")
 
@@ -123,12 +125,14 @@ def _begin(hours: float) -> LifeSpan:
 
 def make_world(
     *, seed: int = 0, nodes: int = 40, workloads: int | None = None, hours: float = 24.0,
-    real: published.Trace | None = None,
+    real: published.Trace | None = None, bursts: bool = False,
 ) -> World:
-    """Without a number of workloads: about as many as fill the nodes. `real`: a trace that lives are cut from."""
+    """Without a number of workloads: about as many as fill the nodes. `real`: a trace that lives are cut from.
+    `bursts`: in the second half of the day more is asked for at once than usual."""
     span, rng, machines = _begin(hours), np.random.default_rng([seed, 0]), make_nodes(nodes)
     parts = make_parts(3 * nodes if workloads is None else workloads, span, rng)
     parts += [_make_crowded(span)] if any(node.mode == "mps" for node in machines) else []
+    parts += _make_burst(span, nodes) if bursts else []
     return World(machines, parts, draw_lives(parts, span, rng, real), span, seed=seed)
 
 
@@ -140,6 +144,19 @@ def _make_crowded(span: LifeSpan) -> Part:
         owner="machine", person=calling.person(0), room="#team-vision", arrives_at=span.start + 0.6 * day,
         restarts_at=span.start + 0.75 * day,
     )
+
+
+def _make_burst(span: LifeSpan, nodes: int) -> list[Part]:
+    """Jobs of a whole machine each, for half of the nodes, which come together and are done in an eighth of the day."""
+    day = span.columns * span.step
+    return [
+        Part(
+            namespace="team-maps", name=f"city-tiles-{number + 1}", kind="Job", class_="batch", life="batch", gpus=8,
+            owner="machine", person=calling.person(number), room="#team-maps", memory=_MEMORY, errand=True,
+            arrives_at=span.start + BURST_AT * day, ends_at=span.start + (BURST_AT + 0.125) * day,
+        )
+        for number in range(nodes // 2)
+    ]
 
 
 def make_helios_world(demands: Sequence[published.Demand], *, seed: int = 0, hours: float = 24.0) -> World:

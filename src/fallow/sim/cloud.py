@@ -119,6 +119,7 @@ class PretendCloud:
         self.faults: set[CloudFault] = set()
         self.calls = 0
         self.started = 0  # machines
+        self.refused = 0  # growths that there was nothing for
         self._clock, self._seed, self._droughts = clock, seed, tuple(droughts)
         self._groups = {group.id: group for group in groups}
         self._targets = {group.id: group.target for group in self._groups.values()}
@@ -160,6 +161,12 @@ class PretendCloud:
         """Of an hour, by machine type and tier."""
         return {(group.shape.instance_type, group.tier): group.price for group in self._groups.values()}
 
+    @property
+    def is_taking_back(self) -> bool:
+        """Somebody was told of a machine's end, and has it still."""
+        now = self._go_on()
+        return any(now < one.ends_at < _NEVER and not one.is_told for one in self._alive.values())
+
     def take_back(self, machine: str, lead: Seconds | None = None) -> None:
         """A spot machine's end is announced now."""
         now, one = self._go_on(), self._alive[machine]
@@ -200,7 +207,7 @@ class PretendCloud:
             if group.quota is not None and target > group.quota:
                 raise errors.QuotaSpent(f"{group.id}: the quota of {group.quota} machines is spent")
             if not self._stocked(group, now):
-                kind = group.shape.instance_type
+                kind, self.refused = group.shape.instance_type, self.refused + 1
                 raise errors.OutOfStock(f"{group.id}: no {kind} to be had", instance_type=kind, zone=group.zones[0])
         self._targets[group.id], self._is_settled = target, False
         before = self.started

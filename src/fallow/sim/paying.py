@@ -16,14 +16,16 @@ import msgspec
 from fallow import names
 from fallow.model import gpus, units
 from fallow.model.units import DAY, HOUR, Instant, Seconds
-from fallow.sim.world.world import PARTS, Part, SimNode, World
+from fallow.sim.world.nouns import PARTS, Part, SimNode
+from fallow.sim.world.world import World
 
 Object: TypeAlias = dict[str, Any]
 
 REGION: Final = "us-east-1"
 ON_DEMAND, SPOT = "on-demand", "spot"
 PERIOD: Final = "2d"  # of both budgets: when the day is over, half of it is
-_GPUS: Final = 8  # of a machine that has a type
+GPUS: Final = 8  # of a machine that has a type
+RENTED: Final = {"demo.example.com/rented": "true"}  # label of a machine that a cloud gives and takes
 _TIGHT, _AMPLE = Decimal("0.3"), Decimal("1.25")  # of what is asked for
 _COLUMNS: Final = (
     "provider", "region", "instance_type", "gpu_model", "gpus", "capacity_type", "unit", "price_per_hour", "currency",
@@ -33,24 +35,24 @@ _SOURCE: Final = "made up for the demo"
 
 
 class BoughtMachine(msgspec.Struct, frozen=True):
-    """A machine with eight GPUs of a model, as it is bought. `per_hour`: all of it, as it is paid; `listed`: on demand.
-    No `type`: it is our own, and its price stands on it."""
+    """A machine with eight GPUs of a model. `capacity`: how it is usually bought. `listed`: all of it for an hour, on
+    demand; `spot`: on spot, None where it is not to be had so. No `type`: it is our own, and its price stands on it."""
 
     type: str
     capacity: str
-    per_hour: Decimal
     listed: Decimal
+    spot: Decimal | None = None
 
-    @property
-    def per_gpu(self) -> Decimal:
-        return self.per_hour / _GPUS
+    def per_hour(self, tier: str = "") -> Decimal:
+        """As it is paid; "" = as usual."""
+        return self.spot if (tier or self.capacity) == SPOT and self.spot is not None else self.listed
 
 
 MACHINES: Final[Mapping[str, BoughtMachine]] = {
-    "A100-80GB": BoughtMachine("p4de.24xlarge", ON_DEMAND, Decimal("40.96"), Decimal("40.96")),
-    "A100-40GB": BoughtMachine("p4d.24xlarge", ON_DEMAND, Decimal("32.77"), Decimal("32.77")),
-    "V100-16GB": BoughtMachine("p3.16xlarge", SPOT, Decimal("9.80"), Decimal("24.48")),
-    "T4": BoughtMachine("", ON_DEMAND, Decimal("4.00"), Decimal("4.00")),
+    "A100-80GB": BoughtMachine("p4de.24xlarge", ON_DEMAND, Decimal("40.96")),
+    "A100-40GB": BoughtMachine("p4d.24xlarge", ON_DEMAND, Decimal("32.77"), Decimal("13.11")),
+    "V100-16GB": BoughtMachine("p3.16xlarge", SPOT, Decimal("24.48"), Decimal("9.80")),
+    "T4": BoughtMachine("", ON_DEMAND, Decimal("4.00")),
 }
 
 
@@ -61,12 +63,12 @@ def find_machine(node: SimNode) -> BoughtMachine | None:
 def mark_node(node: SimNode) -> tuple[dict[str, str], dict[str, str]]:
     """Labels and annotations by which it is billed; of a machine of another size the table knows its GPUs' price."""
     machine = find_machine(node)
-    if machine is None or node.gpus != _GPUS:
+    if machine is None or node.gpus != GPUS:
         return {}, {}
-    labels = {names.REGION[0]: REGION, names.KARPENTER_CAPACITY: machine.capacity}
+    labels = {names.REGION[0]: REGION, names.OWN_CAPACITY: node.tier or machine.capacity}
     if not machine.type:
-        return labels, {names.PRICE_PER_HOUR: str(machine.per_hour)}
-    return {**labels, names.INSTANCE_TYPE[0]: machine.type}, {}
+        return labels, {names.PRICE_PER_HOUR: str(machine.listed)}
+    return {**labels, names.INSTANCE_TYPE[0]: machine.type, **(RENTED if node.machine else {})}, {}
 
 
 def make_prices(namespace: str, at: Instant) -> Object:
@@ -82,13 +84,13 @@ def make_prices(namespace: str, at: Instant) -> Object:
 def _list_prices() -> Iterable[dict[str, str]]:
     for model, machine in MACHINES.items():
         listed = {"gpu_model": model, "capacity_type": ON_DEMAND}
-        yield {**listed, "unit": "gpu_hour", "price_per_hour": str(machine.listed / _GPUS)}
+        yield {**listed, "unit": "gpu_hour", "price_per_hour": str(machine.listed / GPUS)}
         if not machine.type:
             continue
-        typed = {**listed, "instance_type": machine.type, "region": REGION, "gpus": str(_GPUS), "unit": "node_hour"}
+        typed = {**listed, "instance_type": machine.type, "region": REGION, "gpus": str(GPUS), "unit": "node_hour"}
         yield {**typed, "price_per_hour": str(machine.listed)}
-        if machine.capacity == SPOT:
-            yield {**typed, "capacity_type": SPOT, "price_per_hour": str(machine.per_hour)}
+        if machine.spot is not None:
+            yield {**typed, "capacity_type": SPOT, "price_per_hour": str(machine.spot)}
 
 
 def _fill(row: Mapping[str, str], day: str) -> Sequence[str]:
@@ -101,7 +103,7 @@ def _fill(row: Mapping[str, str], day: str) -> Sequence[str]:
 
 def make_budgets(world: World, length: Seconds, webhook: str) -> tuple[Object, ...]:
     """From now on, for a day of that length. `webhook`: of the pretend Slack."""
-    rate = sum((_rate(node) for node in world.nodes.values()), Decimal(0))
+    rate = sum((rate_of(node) for node in world.nodes.values()), Decimal(0))
     mean = rate / max(1, sum(node.gpus for node in world.nodes.values()))
     asked: dict[str, Seconds] = defaultdict(float)
     for one in world.workloads:
@@ -126,9 +128,10 @@ def make_budgets(world: World, length: Seconds, webhook: str) -> tuple[Object, .
     )
 
 
-def _rate(node: SimNode) -> Decimal:
+def rate_of(node: SimNode) -> Decimal:
+    """Of an hour of all of it; 0 where its model has no price."""
     machine = find_machine(node)
-    return machine.per_gpu * node.gpus if machine else Decimal(0)
+    return machine.per_hour(node.tier) * node.gpus / GPUS if machine else Decimal(0)
 
 
 def _asks(part: Part, now: Instant, length: Seconds) -> Seconds:

@@ -19,9 +19,10 @@ from fallow.model.policies import idle
 from fallow.model.seen import Register, several
 from fallow.model.units import HOUR, Instant, Seconds
 from fallow.model.usage import Signal
-from fallow.sim.world import world as pretend
+from fallow.sim.world import nouns
 from fallow.sim.world.lives import NONE
-from fallow.sim.world.world import MIG_PROFILE, RESOURCES, SHARED, SimState, World
+from fallow.sim.world.nouns import MIG_PROFILE, RESOURCES, SHARED, SimState
+from fallow.sim.world.world import World
 
 _HOLE: Final = 180.0  # a silence of the exporter that is longer is not looked across
 _MARKS: Final = frozenset({*names.ACK_KEYS, *names.PENDING_KEYS, *names.PAUSE_KEYS, names.RESUME_REQUESTED})
@@ -155,14 +156,14 @@ class Viewer:
             self._pods = tuple(pods)
             self._rows = self._lay_rows(firsts)
 
-    def _present(self) -> Iterable[pretend.SimWorkload]:
+    def _present(self) -> Iterable[nouns.SimWorkload]:
         long_ago = min(self._world.now, self._world.clock) - _SPENT
         for one in self._world.workloads:
             is_spent = one.since <= long_ago and names.RESUME_REQUESTED not in one.view.marks
             if one.state in _RUNS or (one.state is SimState.paused and not is_spent):
                 yield one
 
-    def _see_workload(self, one: pretend.SimWorkload, first: int) -> cluster.Workload:
+    def _see_workload(self, one: nouns.SimWorkload, first: int) -> cluster.Workload:
         """The same object as long as nothing about it, nor its slot, changed."""
         if not one.pods:
             return one.view
@@ -172,7 +173,7 @@ class Viewer:
             known = self._views[one.number] = (one.view, one.pods, msgspec.structs.replace(one.view, pods=pods))
         return known[2]
 
-    def _see_pods(self, one: pretend.SimWorkload) -> tuple[cluster.Pod, ...]:
+    def _see_pods(self, one: nouns.SimWorkload) -> tuple[cluster.Pod, ...]:
         if not one.pods:
             return ()
         known = self._made.get(one.number)
@@ -208,7 +209,7 @@ def _know_slots(world: World) -> Rows:
     )
 
 
-def _waits(one: pretend.SimWorkload) -> bool:
+def _waits(one: nouns.SimWorkload) -> bool:
     """Are there marks on it that the brain may want to put in order? Those of a pause that stands are in order."""
     if one.state is SimState.paused:
         return names.RESUME_REQUESTED in one.view.marks
@@ -222,7 +223,7 @@ def _highest(values: Any, is_seen: Any) -> usage.Floats:
     return np.where(is_seen.any(axis=1), np.where(is_seen, values, 0).max(axis=1) / 100, np.nan)
 
 
-def _see_node(node: pretend.SimNode) -> cluster.Node:
+def _see_node(node: nouns.SimNode) -> cluster.Node:
     product = f"{node.model}-MIG-{MIG_PROFILE}" if node.mode == "mig" else node.model
     return cluster.Node(
         name=node.name, hostname=node.name, addresses=(), ready=node.ready, gpu_product=product,
@@ -230,7 +231,7 @@ def _see_node(node: pretend.SimNode) -> cluster.Node:
     )
 
 
-def _see_pod(one: pretend.SimWorkload, pod: pretend.SimPod) -> cluster.Pod:
+def _see_pod(one: nouns.SimWorkload, pod: nouns.SimPod) -> cluster.Pod:
     is_running, part = one.state is SimState.running, one.part
     started: Instant | None = pod.ready_at if is_running else None
     nothing: Mapping[str, str] = {}

@@ -22,19 +22,21 @@ from fallow import names, settings
 from fallow.model import decision
 from fallow.model.policies import idle, idle_crd
 from fallow.model.units import HOUR, MINUTE, Instant, Seconds
+from fallow.sim import fleet as fleets
 from fallow.sim.servers import exporter, objects, partitions
 from fallow.sim.servers import store as stores
 from fallow.sim.servers.kubernetes import patches, server
 from fallow.sim.servers.prometheus import samples
 from fallow.sim.servers.prometheus import server as prometheus
-from fallow.sim.world import edits, laws, shapes
+from fallow.sim.world import edits, laws, nouns, shapes
 from fallow.sim.world import world as worlds
-from fallow.sim.world.world import Fault
+from fallow.sim.world.nouns import Fault
 from fallow.wiring import daemon
 from fallow.wiring.books import BOOKS, COMMITMENTS, SAVINGS
 from fallow.wiring.budgets import BUDGETS
 from fallow.wiring.consolidation import CONSOLIDATION
 from fallow.wiring.pricing import PRICES
+from fallow.wiring.scaling import SCALING
 from fallow.wiring.sharing import GUARD, SHARING
 from fallow.wiring.sharing import POLICIES as SHARE_POLICIES
 
@@ -48,8 +50,9 @@ FLAGS: Mapping[str, Any] = {
 # the same: the books see who came and went, and when.
 HURRIED: Mapping[str, Seconds] = {
     PRICES: HOUR, BOOKS: 10 * MINUTE, BUDGETS: HOUR, SAVINGS: 4 * HOUR, COMMITMENTS: 4 * HOUR,
-    SHARING: HOUR / 2, SHARE_POLICIES: HOUR / 2, GUARD: 10 * MINUTE, CONSOLIDATION: HOUR,
+    SHARING: HOUR / 2, SHARE_POLICIES: HOUR / 2, GUARD: 10 * MINUTE, CONSOLIDATION: HOUR, SCALING: 5 * MINUTE,
 }
+SOON: Seconds = 10.0  # between two turns of who scales, while a machine is emptied or taken back
 SHARED: Sequence[str] = (SHARING, GUARD, SHARE_POLICIES, CONSOLIDATION)  # stories that are told where pods are admitted
 Admit: TypeAlias = Callable[[Object], Awaitable[tuple[Object, ...]]]  # of a pod, what is changed about it
 Gate: TypeAlias = Callable[[Path, Callable[[], Instant]], contextlib.AbstractAsyncContextManager[Admit]]
@@ -106,6 +109,14 @@ class Addresses(msgspec.Struct, frozen=True):
     prometheus: str
 
 
+class Rental(msgspec.Struct, frozen=True):
+    """Machines that come and go, with those who watch what is new."""
+
+    fleet: fleets.Fleet
+    exporters: exporter.ExporterServer
+    kept: samples.KeptSamples
+
+
 class Stage:
     """Made by `open_stage`."""
 
@@ -127,6 +138,7 @@ class Stage:
         self.hurries = True  # a day passes in a minute; False: a second takes a second
         self._booked_at: dict[str, Instant] = {}  # by the name of a story
         self.admit: Admit | None = None  # None: pods are let in as they ask
+        self.rented: Rental | None = None  # None: machines stay as they are
 
     @property
     def product(self) -> daemon.Assembly:
@@ -174,6 +186,8 @@ class Stage:
 
     async def _show(self) -> None:
         """What the world has become; who wants in is admitted first."""
+        if self.rented is not None:
+            await self._follow(self.rented)
         self._programs.step()
         self.objects.step()
         wanting = tuple(self.world.at_gate)
@@ -184,6 +198,21 @@ class Stage:
             self.world.let_in(workload, _find_mode(self.objects.ask(workload), patch, workload.part.mode), patch)
         if wanting:
             self.objects.step()
+
+    async def _follow(self, rented: Rental) -> None:
+        for node in rented.fleet.follow():
+            port = await rented.exporters.open(node)
+            rented.kept.follow(node.name, port)
+            self.objects.show_exporters({node.name: port})
+
+    async def _scale(self, rented: Rental) -> None:
+        """Whoever adds and removes machines has its turn when it is due, and soon while one is on its way out."""
+        usual = HURRIED[SCALING] if self.hurries else self.options.scaling.interval
+        every = SOON if rented.fleet.is_moving else usual
+        if self.world.now - self._booked_at.get(SCALING, float("-inf")) >= every:
+            await self.product.loop.tick(SCALING)
+            self._booked_at[SCALING] = self.world.now
+            await self._show()
 
     async def keep_books(self, *, closes: bool = False) -> None:
         """Where the product keeps any: its stories of money, each when it is due; and those of sharing, where pods are
@@ -204,15 +233,18 @@ class Stage:
         """The world goes on, and is measured once a minute."""
         end = self.world.now + seconds
         while self.world.now < end:
-            self.world.advance(min(MINUTE, end - self.world.now))
+            is_moving = self.rented is not None and self.rented.fleet.is_moving
+            self.world.advance(min(SOON if is_moving else MINUTE, end - self.world.now))
             self._moved_at = time.monotonic()
             self.kubernetes.slow = self.world.amount(Fault.api_slow)
             await self._show()
             if self.world.now - self._measured_at >= MINUTE:
                 self._measured_at = self.world.now
                 await self._measure()
+            if self.rented is not None:
+                await self._scale(self.rented)
 
-    def _watch_pause(self, workload: worlds.SimWorkload, after: Object) -> None:
+    def _watch_pause(self, workload: nouns.SimWorkload, after: Object) -> None:
         """The product wrote on a workload: if that stops it, may it?"""
         before = workload.object
         if edits.has_stopped(before) or not edits.has_stopped(after):
@@ -225,7 +257,7 @@ class Stage:
         except laws.LawBroken as broken:
             self.broken.append(f"{workload.part.namespace}/{workload.part.name}: {broken}")
 
-    def _as_pause(self, workload: worlds.SimWorkload) -> decision.Pause:
+    def _as_pause(self, workload: nouns.SimWorkload) -> decision.Pause:
         rule, seats = self._rule_of(workload), workload.part.seats
         finding = decision.Finding(
             workload=workload.view, verdict=decision.Verdict.idle, reason=decision.Reason.GoneIdle, because="",
@@ -233,12 +265,12 @@ class Stage:
         )
         return decision.Pause(finding, "")
 
-    def _rule_of(self, workload: worlds.SimWorkload) -> idle.Rule:
+    def _rule_of(self, workload: nouns.SimWorkload) -> idle.Rule:
         fitting = [each for each in self._policies if not each.classes or workload.part.class_ in each.classes]
         return max(fitting, key=lambda each: each.priority).rule if fitting else self.options.mandate.rule
 
 
-def _find_mode(pod: Object, patch: Sequence[Object], asked: worlds.Mode) -> worlds.Mode:
+def _find_mode(pod: Object, patch: Sequence[Object], asked: nouns.Mode) -> nouns.Mode:
     """Of what a pod is given a part, once it is changed like this."""
     if not patch:
         return asked
@@ -263,10 +295,11 @@ def plan_faults(world: worlds.World, faults: Sequence[Fault]) -> None:
 async def open_stage(
     world: worlds.World, folder: Path, *, flags: Mapping[str, Any] | None = None,
     policies: Sequence[Object] = POLICIES, others: Sequence[Object] = (), outside: Outside | None = None,
-    gate: Gate | None = None,
+    gate: Gate | None = None, fleet: fleets.Fleet | None = None,
 ) -> AsyncIterator[Stage]:
     """Everything is up and the product is in; leaving ends it all. `others`: objects that are there beside policies.
-    `gate`: who admits pods, by the kubeconfig and the clock it is given. Raises OSError when a port is taken."""
+    `gate`: who admits pods, by the kubeconfig and the clock it is given. `fleet`: machines that come and go. Raises
+    OSError when a port is taken."""
     kubeconfig = folder / "product.kubeconfig"
     store = stores.Store(lambda: world.now)
     kubernetes, exporters = server.KubernetesServer(store, lambda: world.now), exporter.ExporterServer(world)
@@ -283,7 +316,9 @@ async def open_stage(
         stage = Stage(world, store, kubernetes, options, [idle_crd.parse(each) for each in policies])
         stage.objects.show_exporters(ports)
         stage.prometheus = past if gate is not None else None
-        for each in (*policies, *others):
+        if fleet is not None and fleet.is_rented:
+            stage.rented = Rental(fleet, exporters, kept)
+        for each in (*policies, *others, *(fleet.make_policies() if fleet is not None else ())):
             store.create(each)
         await asyncio.to_thread(kubeconfig.write_bytes, msgspec.json.encode(kubernetes.kubeconfig()))  # JSON is YAML
         if outside is not None:
@@ -297,7 +332,9 @@ async def open_stage(
         if gate is not None:
             stage.admit = await stack.enter_async_context(gate(kubeconfig, lambda: world.clock))
             world.is_gated = True
-        made = await stack.enter_async_context(daemon.assemble(options, lambda: world.clock, stage.monotonic))
+        made = await stack.enter_async_context(daemon.assemble(
+            options, lambda: world.clock, stage.monotonic, cloud=fleet.cloud if fleet is not None else None
+        ))
         await stage.enter(made)
         background = [asyncio.create_task(task) for task in made.loop.background()]
         try:

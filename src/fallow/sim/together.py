@@ -26,7 +26,8 @@ from fallow.sim import backtest
 from fallow.sim.month import over_world
 from fallow.sim.month.ours import Ours
 from fallow.sim.world.lives import NONE
-from fallow.sim.world.world import PARTS, Part, SimNode, World
+from fallow.sim.world.nouns import PARTS, Part, SimNode
+from fallow.sim.world.world import World
 
 IDLE, SHARING, SCALING = "idle", "sharing", "scaling"
 PARTS_PLAYED: Final = (IDLE, SHARING, SCALING)

@@ -23,7 +23,9 @@ from fallow.model.units import DAY, HOUR, MINUTE, Seconds, humane
 from fallow.model.usage import Bools, Floats, Indices
 from fallow.sim import backtest
 from fallow.sim.world.lives import ACTIVE, NONE, Percents
-from fallow.sim.world.world import REGRET, Part, World
+from fallow.sim.world.nouns import Part
+from fallow.sim.world.owners import REGRET
+from fallow.sim.world.world import World
 
 _MINUTES: Final = (10, 15, 20, 30, 45, 60, 75, 90, 120, 180, 240, 360)
 WINDOWS: Final[tuple[Seconds, ...]] = tuple(minutes * MINUTE for minutes in _MINUTES)

@@ -54,7 +54,7 @@ from fallow.model.scaling import (
 )
 from fallow.model.seen import Known
 from fallow.model.units import MINUTE, Instant, Seconds
-from fallow.observe.scaling.clouds import FindCloud, hear
+from fallow.observe.scaling.clouds import FindCloud, hear, may_ask
 from fallow.observe.scaling.sight import ScalingEyes, is_leaving
 from fallow.stories.turn import Complaint, Turn, stumbling
 
@@ -193,8 +193,7 @@ class ScalingStory:
             return False
         if now - last.taken_at >= HASTE and (self._eyes.has_fresh_demand or now >= _find_due(last)):
             return False
-        begun = any(each.spot is None and (each.ends_at or each.warned_at) is not None for each in self._eyes.touched)
-        return not begun
+        return not any(map(_is_unheeded, self._eyes.touched))
 
     async def _plan(self, turn: Turn) -> tuple[ScalingSight, ScalingPlan]:
         sight = await turn.in_time(self._eyes.look(turn.now))
@@ -205,11 +204,13 @@ class ScalingStory:
         return sight, plan
 
     async def _hear(self, turn: Turn) -> None:
-        """Notices from queues become annotations, as those of the nodes' own watches are; then the queue forgets."""
+        """Notices from queues become annotations, as those of the nodes' own watches are; then the queue forgets.
+        Where another autoscaler drives, its cloud is not ours to ask, nor the queue ours to empty."""
         if not self._terms.acts or not turn.may_act():
             return
+        drivers = await turn.in_time(self._eyes.find_drivers(turn.now))
         clouds = {id(cloud): cloud for each in seen.sure(self._eyes.policies)
-                  if (cloud := self._find_cloud(each)) is not None}
+                  if may_ask(each, drivers) and (cloud := self._find_cloud(each)) is not None}
         for cloud, notice in await turn.in_time(hear(clouds.values())):
             node = self._eyes.find_by_provider(notice.provider_id)
             if node is not None and node.spot is None:
@@ -223,14 +224,18 @@ class ScalingStory:
 
     async def _begin_spot(self, made: ScalingCycle, turn: Turn, done: list[str]) -> None:
         """The cordon first: nobody new comes to a machine that ends."""
-        for node in _find_nodes(made, lambda each: each.spot is None and (each.ends_at or each.warned_at) is not None):
+        for node in _find_nodes(made, _is_unheeded):
             await self._advance(node, made, turn, done, begins_only=True)
 
     async def _let_go(self, made: ScalingCycle, turn: Turn, done: list[str]) -> None:
+        """A notice that came while all was looked at waits for its own turn, which plans who replaces the node: else
+        its pods were moved before there is a place for them."""
+        planned = {each.uid for each in _find_nodes(made, is_leaving)}
         for node in self._eyes.touched:
             if not turn.may_act():
                 return
-            await self._advance(node, made, turn, done)
+            if node.uid in planned or not _is_unheeded(node):
+                await self._advance(node, made, turn, done)
 
     async def _advance(
         self, node: ScaledNode, made: ScalingCycle, turn: Turn, done: list[str], *, begins_only: bool = False
@@ -348,7 +353,8 @@ class ScalingStory:
                 self._stands[plan.policy.name] = stands
                 self._asked |= {each.token for each in stands.in_flight}
                 done.append(stands.said)
-                self._account.note_growth(plan.policy, wanted, stands.pool, stands.said, turn.now, turn.took - began)
+                made_of = msgspec.structs.replace(wanted, count=stands.count)
+                self._account.note_growth(plan.policy, made_of, stands.pool, stands.said, turn.now, turn.took - began)
                 self._memory = (
                     deciding.note_failure(self._memory, plan.policy.name, turn.now) if stands.failure
                     else deciding.clear_failures(self._memory, plan.policy.name)
@@ -480,8 +486,11 @@ class ScalingStory:
                 stockouts=stands.stockouts if stands else each.stockouts,
             )
             prewarms = deciding.count_prewarms(kept.hits, kept.misses, self._fared.get(each.policy.name, ()))
+            interruptions = self._account.interruptions(each.policy, kept.interruptions)
+            more = interruptions - kept.interruptions
             status = scaling_statuses.make(
-                shown, before, turn.now, interruptions=self._account.interruptions(each.policy, kept.interruptions),
+                shown, before, turn.now, interruptions=interruptions,
+                watch=self._account.spot.watch(each.policy.name, kept.spot_watch, more, turn.now),
                 savings=self._account.saved_hourly(each.policy.name, turn.now),
                 prewarms=prewarms, failed=self._memory.failures.get(each.policy.name),
             )
@@ -528,6 +537,11 @@ def _find_nodes(
     made: ScalingCycle, wanted: Callable[[ScaledNode], bool] = lambda node: True
 ) -> Iterable[ScaledNode]:
     return [each for each in (seen.sure(made.sight.nodes) if made.sight is not None else ()) if wanted(each)]
+
+
+def _is_unheeded(node: ScaledNode) -> bool:
+    """Its cloud takes it back, and nobody has begun to heed it."""
+    return node.spot is None and (node.ends_at or node.warned_at) is not None
 
 
 def _find_plan(plan: ScalingPlan | None, node: ScaledNode) -> PolicyPlan | None:

@@ -46,6 +46,7 @@ from fallow.wiring import idle as idling
 from fallow.wiring.ground import Groundwork
 
 if TYPE_CHECKING:
+    from fallow.clients.clouds import Cloud
     from fallow.wiring.books import BookParts
     from fallow.wiring.forecasts import Forecasts
     from fallow.wiring.share_why import ShareExplainer
@@ -93,15 +94,15 @@ class Sighting(msgspec.Struct, frozen=True):
 @contextlib.asynccontextmanager
 async def assemble(
     options: settings.Settings, clock: Clock, monotonic: Clock = time.monotonic, tell: Tell | None = None,
-    only_verdicts: bool = False,
+    only_verdicts: bool = False, cloud: Cloud | None = None,
 ) -> AsyncIterator[Assembly]:
     """Everything wired: what the stories stand on, the stories, the loop that gives them their turns.
-    `only_verdicts`: nobody is shown what was measured."""
+    `only_verdicts`: nobody is shown what was measured. `cloud`: of custom policies, where flags name none."""
     async with contextlib.AsyncExitStack() as stack:
         later = grounds.Later()
         ground = await _lay_ground(options, later, stack, clock, monotonic, tell, only_verdicts)
         later.looping = loop.Loop(
-            await _make_stories(ground, later, stack), seen=ground.seen, leadership=ground.leadership,
+            await _make_stories(ground, later, stack, cloud), seen=ground.seen, leadership=ground.leadership,
             needs_lease=ground.needs_lease, metrics=ground.metrics, clock=clock, monotonic=monotonic,
             most_failures=options.loop.max_consecutive_failures, background=lambda: _find_background(ground, later),
         )
@@ -116,7 +117,7 @@ async def assemble(
 
 
 async def _make_stories(
-    ground: Groundwork, later: grounds.Later, stack: contextlib.AsyncExitStack
+    ground: Groundwork, later: grounds.Later, stack: contextlib.AsyncExitStack, cloud: Cloud | None
 ) -> list[loop.Story]:
     later.story = idling.make(ground)
     stories = [idling.as_told(later.story, ground)]
@@ -129,7 +130,7 @@ async def _make_stories(
 
         shared = sharing.make_stories(ground)
         later.beside, later.explainer = shared.beside, shared.explainer
-        scaled = scaling.make_parts(ground, later, await clouds.make_cloud(ground.options, stack))
+        scaled = scaling.make_parts(ground, later, await clouds.make_cloud(ground.options, stack) or cloud)
         later.beside.append(scaled.background)
         stories += [*shared.stories, consolidation.make_story(ground), scaled.story]
         later.forecasts = forecasts.make(ground, later.books.ledger if later.books else None)

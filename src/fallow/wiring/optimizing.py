@@ -99,7 +99,8 @@ def _advise(
     uses = [used.get((pod.namespace, pod.name), ShareUse()) for pod in pods]
     facts = ShareFacts(
         work=_classify(finding.workload, pods, running), gpus=sum(each.gpus for each in finding.holdings),
-        each=_count_each(pods), use=sharing.join_uses(uses),
+        each=0 if any(one.gpus < one.pieces for one in finding.holdings) else _count_each(pods),
+        use=sharing.join_uses(uses),
         model=gpus.find(models.pop()) if len(models) == 1 else None, per_hour=bill.per_hour,
         most_clients=_read_most(pods, names.MPS_CLIENTS), most_replicas=_read_most(pods, names.TIMESLICE_REPLICAS),
     )
@@ -117,7 +118,7 @@ def _read_most(pods: Sequence[cluster.Pod], key: str) -> int | None:
 
 
 def _count_each(pods: Sequence[cluster.Pod]) -> int:
-    """Whole GPUs of each pod; 0 where one holds a part, or something else."""
+    """GPUs that each pod asks for; 0 where one asks for something else, or not all for as many."""
     counts = {sum(pod.resources.values()) if set(pod.resources) == {names.GPU} else 0 for pod in pods}
     return counts.pop() if len(counts) == 1 else 0
 

@@ -219,13 +219,14 @@ def test_a_resume_of_ours_is_told_once_though_its_mark_is_read_later():
     rests.workload("ml/w0", gpus=[], pods=[], annotations=marks, body={"spec": {"replicas": 0}})
     seen = rests.snapshot()
     told.add(cycle(seen), NOW + 60)
-    resume = Outcome(decision.Resume(seen.workloads[0], "user:ada", "asked"), Status.done, now, "resumed")
+    resume = Outcome(decision.Resume(seen.workloads[0], "user:ada", "asked"), Status.done, now, "Resumed by ada.")
     first = told.add(cycle(seen, resume), now).entries
     back = {names.RESUMED_AT: rfc3339(now), names.RESUMED_BY: "user:ada"}
     later = told.add(cycle(world_of(builders.busy(), annotations=back)), now + 60).entries
     keys = [(each.ref.uid, each.type, each.at) for each in (*first, *later)]
     assert len(set(keys)) == 2, "resumed, and regretted"
-    assert {each.policy for each in first if each.type is Happened.regretted} == {"nightly"}
+    [regret] = [each for each in first if each.type is Happened.regretted]
+    assert (regret.policy, regret.sentence) == ("nightly", "Resumed by ada, 5 min after its pause")
 
 
 def test_a_freeze_that_stood_before_us_is_not_told_again():

@@ -17,7 +17,8 @@ from fallow.model.units import HOUR, MINUTE, parse_instant
 from fallow.sim import cast, paying, stage
 from fallow.sim.servers import store as stores
 from fallow.sim.world.lives import LifeSpan
-from fallow.sim.world.world import Part, SimNode, World
+from fallow.sim.world.nouns import Part, SimNode
+from fallow.sim.world.world import World
 
 NOW = parse_instant("2026-11-16T08:35:00Z")
 
@@ -66,7 +67,7 @@ def test_one_budget_is_too_small_for_its_team_and_one_suffices(seed: int) -> Non
     assert [rule.threshold for rule in tight.alerts] == [80, 100]
     assert tight.amount is not None
     assert ample.amount is not None
-    rate = sum(paying.MACHINES[gpus.normalise(node.model)].per_hour for node in world.nodes.values())
+    rate = sum(paying.MACHINES[gpus.normalise(node.model)].per_hour() for node in world.nodes.values())
     assert ample.amount > rate * 48
 
 

@@ -10,7 +10,7 @@ from tests import builders
 
 from fallow.sim import backtest, cast, shelf
 from fallow.sim.traces import published
-from fallow.sim.world.world import SimState
+from fallow.sim.world.nouns import SimState
 
 T0 = 1_662_858_720
 DUTY = [

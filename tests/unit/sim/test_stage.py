@@ -11,7 +11,7 @@ from fallow import settings
 from fallow.model import decision
 from fallow.model.units import HOUR, MINUTE
 from fallow.sim import stage
-from fallow.sim.world import shapes, world
+from fallow.sim.world import nouns, shapes, world
 from fallow.sim.world.lives import LifeSpan
 from fallow.stories import idle as stories
 from fallow.wiring import daemon
@@ -30,9 +30,9 @@ async def look(on: stage.Stage) -> stories.Look:
 async def test_a_look_with_the_usual_flags_leaves_out_no_kind_on_which_the_controller_acts(tmp_path: Path) -> None:
     """One workload of every kind, all quiet: half an hour later the controller tells their owners."""
     span = LifeSpan(time.time() // MINUTE * MINUTE - HOUR, MINUTE, 120)  # an hour that ends now
-    parts = [world.Part("ml", f"w-{kind.lower()}", kind=kind) for kind in shapes.SHAPES]
+    parts = [nouns.Part("ml", f"w-{kind.lower()}", kind=kind) for kind in shapes.SHAPES]
     quiet = np.zeros((len(parts), span.columns), np.uint8)
-    nodes = [world.SimNode(f"gpu-{number}") for number in range(4)]
+    nodes = [nouns.SimNode(f"gpu-{number}") for number in range(4)]
     made, told = world.World(nodes, parts, quiet, span), set[str]()
     flags, outside = {"freeze_jump": "100"}, stage.Outside(time.time)
     async with stage.open_stage(made, tmp_path, flags=flags, outside=outside) as on:

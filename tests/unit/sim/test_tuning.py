@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fallow.model.units import HOUR, MINUTE
 from fallow.sim import backtest, cast, tuning
 from fallow.sim.world.lives import NONE
-from fallow.sim.world.world import Part
+from fallow.sim.world.nouns import Part
 
 ONE = [Part("ml", "a")]
 

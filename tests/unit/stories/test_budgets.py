@@ -28,6 +28,7 @@ from fallow.clients.kubernetes import api as kube
 from fallow.clients.kubernetes import config
 from fallow.clients.messages import post
 from fallow.decide.budgets import plan
+from fallow.doors.answers import budgets as answers
 from fallow.model import budgets, cluster, cost, units
 from fallow.model.policies import attribution_crd, budget_crd
 from fallow.model.seen import ABSENT, Known, Register, Unseen
@@ -523,6 +524,24 @@ async def test_a_deleted_namespace_stays_in_the_budget_of_that_period(tmp_path: 
         assert office.status()["currentSpend"] == "700.00"
         await office.tick(at=DAY0 + 31 * DAY)
         assert office.status()["currentSpend"] == "0.00"
+
+
+async def test_a_selector_that_no_namespace_fits_is_said_wherever_the_budget_is_shown(tmp_path: Path) -> None:
+    async with town(tmp_path) as place:
+        office = place.office
+        there = office.namespaces
+        office.namespaces = Register({})
+        office.put(scope={"type": "namespace", "namespaceSelector": {"matchLabels": {"team": "ml-team"}}})
+        await office.tick(700.0)
+        assert office.conditions()["Ready"] == ("False", "NoNamespace")
+        assert (office.status()["currentSpend"], office.status()["budgetStatus"]) == ("0.00", "ok")
+        (problem,) = answers.row(budget_crd.parse(office.object()), "", office.now).problems  # of commands and pages
+        assert problem == "no namespace has the labels that spec.scope.namespaceSelector asks for: nobody's cost counts"
+        office.namespaces = there
+        await office.tick()
+        assert office.conditions()["Ready"] == ("True", "Valid")
+        assert office.status()["currentSpend"] == "700.00"
+        assert answers.row(budget_crd.parse(office.object()), "", office.now).problems == ()
 
 
 async def test_an_override_is_heeded_shown_with_its_cost_and_ends(tmp_path: Path) -> None:

@@ -117,6 +117,11 @@ SUMS_OF: Final = (
     f" SELECT piece, key_id * {KINDS} + state AS kind, {_SUMS} FROM pieces JOIN {{table}}"
     " ON bucket >= begin_at AND bucket < end_at GROUP BY piece, kind"
 )
+# In whole units and the rest: what years come to in nano need not fit into 64 bits.
+TOTAL_OF: Final = (
+    "SELECT coalesce(sum(cost_nano / 1000000000), 0), coalesce(sum(cost_nano % 1000000000), 0)"
+    " FROM {table} WHERE bucket >= ? AND bucket < ?"
+)
 BUCKETS: Final = f"SELECT {', '.join(ROLLED)} FROM {{table}} WHERE bucket >= ? AND bucket < ?"
 DELETE_HOURS: Final = "DELETE FROM cost_hourly WHERE bucket >= ? AND bucket < ?"
 DELETE_DAY: Final = "DELETE FROM cost_daily WHERE bucket = ?"

@@ -115,13 +115,22 @@ def evaluate(
     )
     share = Decimal(int(now) - bounds.start) / (bounds.end - bounds.start)
     projected = None if projection.projected is None else projection.projected / of.amount * FULL
+    ready, ready_because = _find_ready(asked)
     return BudgetState(
-        budget=of, ready=WhyReady.Invalid if of.invalid else WhyReady.Valid,
-        ready_because="; ".join(of.invalid) or "every field was understood", currency=books.currency, period=bounds,
+        budget=of, ready=ready, ready_because=ready_because, currency=books.currency, period=bounds,
         namespaces=asked.questions.namespaces, spend=spend, percent=percent, level=_level(percent),
         forecast=projection, gaps=gaps, exceeded_since=since, enforced=enforced, enforced_because=because,
         override=override, streaks=alerts.count_streaks(of, projected, share, streaks),
     )
+
+
+def _find_ready(asked: BudgetAsked) -> tuple[WhyReady, str]:
+    if asked.budget.invalid:
+        return WhyReady.Invalid, "; ".join(asked.budget.invalid)
+    if asked.questions.total is None:
+        because = "no namespace has the labels that spec.scope.namespaceSelector asks for: nobody's cost counts"
+        return WhyReady.NoNamespace, because
+    return WhyReady.Valid, "every field was understood"
 
 
 def _level(percent: Decimal) -> BudgetLevel:

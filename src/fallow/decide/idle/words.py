@@ -133,7 +133,7 @@ def _explain_first(sight: judge.Sight, index: int, reason: Reason) -> str:
         if reason in _OF_PODS:
             return _explain_pod(sight, one, pod, reason)
         row = next(row for row in rows_of(one, index) if one.use.pod[row] == pod and one.rows[row] == code)
-        return f"{explain_row(sight, one, row)} (GPU {one.use.gpu[row]} of pod {sight.snapshot.pods[pod].name})"
+        return f"{explain_row(sight, one, row)}; {one.use.gpu[row]} of pod {sight.snapshot.pods[pod].name}"
     return "the source was not asked about the window of its rule"
 
 

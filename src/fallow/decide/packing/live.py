@@ -16,7 +16,7 @@ from fallow.decide.packing import defrag, fragments, packer
 from fallow.decide.packing.room import GPU, Ints, Nodes, PackingNode, PackingPod, Placement, Room
 from fallow.model import cluster
 from fallow.model.capacity import Machine, Needs
-from fallow.model.units import DAY, MINUTE, Instant
+from fallow.model.units import DAY, MINUTE, Instant, many
 
 UNKNOWN_MODEL: Final = "unknown"
 RECENT: Final = 7 * DAY  # what usually comes: pods of so long, if they are enough
@@ -81,9 +81,11 @@ def _choose(seen: cluster.Capacity) -> tuple[list[Machine], list[str]]:
         tenants.setdefault(tenant.node, []).append(tenant)
     why = {machine.name: why_left_out(machine, tenants.get(machine.name, ())) for machine in seen.machines}
     counts = Counter(reason for reason in why.values() if reason)
-    notes = [f"{count} nodes left out: {reason}" for reason, count in counts.items()]
     if seen.unread:
-        notes.append(f"{seen.unread} nodes left out: could not be read")
+        counts["could not be read"] += seen.unread
+    notes = [
+        f"{many(count, 'node')} left out: {'it' if count == 1 else 'each'} {reason}" for reason, count in counts.items()
+    ]
     if not seen.cluster:
         notes.append("the cluster's own id could not be read: ties are decided by the names of nodes alone")
     return [machine for machine in seen.machines if not why[machine.name]], notes

@@ -37,10 +37,13 @@ class ClusterStanding(msgspec.Struct, frozen=True, kw_only=True):
 
 class ClusterRoom(msgspec.Struct, frozen=True, kw_only=True):
     """Without what takes long to find out. `fragmented`: 0 to 1 of what is free; None as above. `stranded`: free GPUs
-    by node that are of no use to what usually comes, where there are any."""
+    by node that are of no use to what usually comes, where there are any. `nodes`: those that are counted; `notes`:
+    what is to be said of the others."""
 
     gpus: int
     allocated_gpus: float
+    nodes: frozenset[str] = frozenset()
+    notes: tuple[str, ...] = ()
     fragmented: float | None
     free_by_cause: dict[fragments.Cause, float]
     stranded: dict[str, float] = {}
@@ -52,7 +55,8 @@ def measure(seen: cluster.Capacity, now: Instant) -> ClusterRoom:
     room, tables = found.room, fragments.make_tables(found.room.nodes, found.sample)
     share = tables.find_share(room) if tables else None
     return ClusterRoom(
-        gpus=room.nodes.capacity // GPU, allocated_gpus=room.allocated / GPU,
+        gpus=room.nodes.capacity // GPU, allocated_gpus=room.allocated / GPU, nodes=frozenset(room.nodes.names),
+        notes=found.notes,
         fragmented=None if share is None else share / 100, free_by_cause=fragments.split_by_cause(room, found.sample),
         stranded={} if tables is None else _find_stranded(room, tables),
         scores=fragments.score_gpus(room, found.sample),

@@ -115,8 +115,9 @@ class _PoolMachines:
         alive = [one for one in listed if one.state in (MachineState.pending, MachineState.running)]
         self._ids = {one.id for one in alive}
         self.by_provider = {one.provider_id: one for one in listed if one.provider_id}
-        joined = {node.provider_id for node in nodes}
-        nameless = max((node.created_at for node in nodes if not node.provider_id), default=-math.inf)
+        there = nodes if alive else ()  # of thousands in a cycle
+        joined = {node.provider_id for node in there}
+        nameless = max((node.created_at for node in there if not node.provider_id), default=-math.inf)
         self.unjoined = sorted((
             (one, pools[one.group]) for one in alive
             if one.group in pools and one.provider_id and one.provider_id not in joined

@@ -73,11 +73,11 @@ def _find_end(there: LeavingNode, record: DrainRecord) -> str:
         return f"policy {record.policy} is gone or acts no longer"
     if not node.is_cordoned:
         return "somebody uncordoned it"
+    if node.kept:
+        return f"somebody wants it to stay: {node.kept}"
     if record.reason is DrainKind.failed:
         was_of_use = any(not pod.stays for pod in there.pods)
         return "it is Ready after all" if node.is_ready else "somebody is on it" if was_of_use else ""
-    if node.kept:
-        return f"somebody wants it to stay: {node.kept}"
     if there.wanted:
         return f"{there.wanted} waits and fits here"
     if there.blocked:

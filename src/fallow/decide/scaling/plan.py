@@ -24,6 +24,7 @@ from fallow.decide.scaling import (
     shrink,
     spot,
     templates,
+    tiers,
     words,
 )
 from fallow.decide.scaling.arrivals import ComingNodes
@@ -300,7 +301,10 @@ def _decide_one(
         under_used = {node.uid for node in ground.nodes if node.name in kinds}
         judged.unneeded = {uid: since for uid, since in judged.unneeded.items() if uid not in under_used}
     is_halted = any(brake in found for brake in _HALTS_ALL)
-    failed = [] if is_halted else [_release_failed(ground, node) for node in arrived.failed]
+    failed = [
+        _release_failed(ground, node) for node in arrived.failed
+        if not (is_halted or node.kept or node.is_broken or spot.is_taken_back(node, board.now))
+    ]
     releases = (*failed, *judged.releases)
     needs = board.found.needs.get(policy.name, [])
     blocked = dict(ground.blocked)
@@ -318,7 +322,8 @@ def _decide_one(
         strays=() if is_halted else tuple(arrived.strays), stockouts=arrived.stockouts,
         wanted={node: pod for node, pod in board.found.wanted.items() if ground.pools.get(node) is not None},
         nodes=len(ground.nodes), by_tier=_count_tiers(ground.nodes), desired=before + grow.count(grows) - len(releases),
-        guess=coming.guess, headroom=coming.headroom, gangs=over.gangs, started=coming.started, prewarmed=coming.over,
+        guess=coming.guess, spot_advice=tiers.advise(ground.past.spot_watch, board.now), headroom=coming.headroom,
+        gangs=over.gangs, started=coming.started, prewarmed=coming.over,
         pending=len(needs), use=measured.use, full_at=full_at,
         due=grow.find_due(policy, needs, ground.past.grew_at, board.now) if ground.is_driven_by_us else None,
         cost=_add_prices(ground.nodes),

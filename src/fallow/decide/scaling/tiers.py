@@ -8,6 +8,7 @@ Invariant: a pod that did not say it may be interrupted, trains or is the only r
 
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
+from typing import Final
 
 import msgspec
 
@@ -16,8 +17,12 @@ from fallow.decide.scaling.templates import NodeTemplate
 from fallow.model.classes import WorkClass
 from fallow.model.cost import CapacityType
 from fallow.model.policies.scaling import ScalingPolicy
-from fallow.model.scaling import ScaledPod, SpendLimit, StockOut
-from fallow.model.units import Instant
+from fallow.model.scaling import ScaledPod, SpendLimit, SpotAdvice, SpotRuns, StockOut
+from fallow.model.units import DAY, HOUR, Instant, Seconds
+
+_WATCHED: Final[Seconds] = 7 * DAY  # before anything is advised
+_OFTEN, _SELDOM = 0.1, 0.02  # of the spot nodes, taken back on a day
+_SHARES: Final = (0.4, 0.6, 0.75)  # advised: where they are taken back often, sometimes, seldom
 
 
 class InstanceScore(StrEnum):
@@ -66,6 +71,19 @@ def is_spot_open(policy: ScalingPolicy, counts: TierCounts) -> bool:
     if policy.spot_share >= 1 or counts.total == 0:
         return True
     return counts.by_tier.get(CapacityType.spot, 0) < round(policy.spot_share * counts.total, 9)
+
+
+def advise(watch: SpotRuns | None, now: Instant) -> SpotAdvice | None:
+    """What share of spot nodes would do; None: less than a week is known, or of less than seven days of a node."""
+    if watch is None or now - watch.since < _WATCHED or watch.node_hours * HOUR < _WATCHED:
+        return None
+    daily = watch.interruptions * DAY / (watch.node_hours * HOUR)
+    share = _SHARES[0] if daily > _OFTEN else _SHARES[2] if daily < _SELDOM else _SHARES[1]
+    days = f"{watch.node_hours * HOUR / DAY:.0f} days of spot nodes"
+    return SpotAdvice(
+        share=share, daily=daily,
+        because=f"{watch.interruptions} were taken back in {days}, {daily:.1%} a day: a share of {share:g} would do",
+    )
 
 
 class Purse:

@@ -47,8 +47,8 @@ def waste_hours(facts: ShareFacts, span: Seconds) -> float | None:
 def _say_none(facts: ShareFacts) -> str:
     if facts.use.peak is None or facts.use.p95 is None:
         return "how much memory or compute it needs at most is not measured"
-    if facts.each != 1 and facts.work is not WorkClass.training:
-        return "only who holds exactly one whole GPU can share it"
+    if not facts.each:
+        return "it holds parts of GPUs already, or not every pod as many"
     return "nothing smaller is enough for it"
 
 

@@ -163,7 +163,11 @@ def _tell_row(row: reports.ReportRow) -> SpendRow:
 
 def money(nano: Nano) -> float:
     """In whole cents, as a report prints it."""
-    return float(Decimal(cents.to_cent(nano)).scaleb(-2))
+    return _in_units(cents.to_cent(nano))
+
+
+def _in_units(cent: int) -> float:
+    return float(Decimal(cent).scaleb(-2))
 
 
 def _hours(value: float) -> float:
@@ -330,25 +334,30 @@ def show_savings(
     real, dry = list[BookedSaving](), list[BookedSaving]()
     for row in rows:
         (dry if row.is_dry_run else real).append(row)
-    lines = tuple(line for kind in SavingKind if (line := _sum_savings(kind, real)) is not None)
-    saved = sum(row.saved for row in real if row.realised)
+    lines = _sum_savings(real)
+    saved, whole = sum(row.saved for row in real if row.realised), cents.to_cent(sum(row.baseline for row in real))
     return CostSavingsPage(
         window=tell_window(span), as_of=units.rfc3339(seen_until), currency=currency, lines=lines,
-        baseline=money(sum(row.baseline for row in real)), actual=money(sum(row.actual for row in real)),
-        saved=money(saved), freed_gpu_hours=_hours(sum(line.gpu_hours - line.realised_gpu_hours for line in lines)),
+        baseline=_in_units(whole), actual=_in_units(whole - cents.to_cent(saved)), saved=money(saved),
+        freed_gpu_hours=_hours(sum(line.gpu_hours - line.realised_gpu_hours for line in lines)),
         dry_run_gpu_hours=_hours(sum(counterfactuals.read_details(row).gpu_hours for row in dry)),
         dry_run_worth=money(sum(row.baseline for row in dry)), roi=_tell_roi(saved, own, invested),
     )
 
 
-def _sum_savings(kind: SavingKind, rows: Iterable[BookedSaving]) -> SavingLine | None:
-    mine = [row for row in rows if row.kind is kind]
-    if not mine:
-        return None
+def _sum_savings(rows: Sequence[BookedSaving]) -> tuple[SavingLine, ...]:
+    """To the cent: each column comes to its sum, and in each line what was paid is the baseline less what was saved."""
+    found = {kind: mine for kind in SavingKind if (mine := [row for row in rows if row.kind is kind])}
+    baselines = cents.to_cents([sum(row.baseline for row in mine) for mine in found.values()])
+    saved = cents.to_cents([sum(row.saved for row in mine if row.realised) for mine in found.values()])
+    return tuple(_tell_saving(*each) for each in zip(found, found.values(), baselines, saved, strict=True))
+
+
+def _tell_saving(kind: SavingKind, mine: Sequence[BookedSaving], baseline: int, saved: int) -> SavingLine:
+    """Of amounts in cents."""
     hours = [(row.realised, counterfactuals.read_details(row).gpu_hours) for row in mine]
     return SavingLine(
-        type=kind.value, baseline=money(sum(row.baseline for row in mine)),
-        actual=money(sum(row.actual for row in mine)), saved=money(sum(row.saved for row in mine if row.realised)),
+        type=kind.value, baseline=_in_units(baseline), actual=_in_units(baseline - saved), saved=_in_units(saved),
         gpu_hours=_hours(sum(each for _, each in hours)),
         realised_gpu_hours=_hours(sum(each for realised, each in hours if realised)),
         method=counterfactuals.METHODS[kind],

@@ -12,6 +12,7 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
+from fallow import names
 from fallow.doors import answers
 from fallow.doors.answers import boards
 from fallow.doors.answers import rows as telling
@@ -196,7 +197,7 @@ def _name(row: telling.ApiRow) -> naming.WorkloadName:
 
 
 _POOL_LABELS: Final = (
-    "cloud.google.com/gke-nodepool", "eks.amazonaws.com/nodegroup", "karpenter.sh/nodepool",
+    names.NODE_POOL, "cloud.google.com/gke-nodepool", "eks.amazonaws.com/nodegroup", "karpenter.sh/nodepool",
     "kubernetes.azure.com/agentpool", "node.kubernetes.io/instance-type",
 )
 

@@ -83,6 +83,15 @@ class GuessTold(answers.Shape, frozen=True, kw_only=True):
     refused: str | None
 
 
+class SpotTold(answers.Shape, frozen=True, kw_only=True):
+    """What share of spot nodes would do, and the one that is set; `daily`: share of them taken back on a day."""
+
+    share: float
+    is_set: float
+    daily: float
+    because: str
+
+
 class DemandTold(answers.Shape, frozen=True, kw_only=True):
     """GPUs in use and waited for, by the hour; None where nobody looked."""
 
@@ -116,6 +125,7 @@ class PolicyScaling(answers.Shape, frozen=True, kw_only=True):
     in_flight: tuple[OnTheWay, ...]
     sold_out: tuple[SoldOut, ...]
     guess: GuessTold | None
+    spot_advice: SpotTold | None
     demand: DemandTold | None
 
 
@@ -221,7 +231,7 @@ def _tell_policy(
             for each in plan.in_flight if not each.is_late
         ),
         sold_out=tuple(map(_tell_stock, plan.stockouts)), guess=_tell_guess(plan.guess),
-        demand=_tell_demand(sight, policy.name),
+        spot_advice=_tell_spot(plan), demand=_tell_demand(sight, policy.name),
     )
 
 
@@ -259,6 +269,13 @@ def _tell_guess(guess: scaling.DemandGuess | None) -> GuessTold | None:
         peak_gpus=_round(guess.peak, 1), utilization=_round(guess.utilization, 3), nodes=guess.nodes,
         busy_at=answers.instant(guess.busy_at), ahead=tuple(round(each, 2) for each in guess.ahead if each == each),
         refused=guess.refused or None,
+    )
+
+
+def _tell_spot(plan: PolicyPlan) -> SpotTold | None:
+    found = plan.spot_advice
+    return None if found is None else SpotTold(
+        share=found.share, is_set=plan.policy.spot_share, daily=round(found.daily, 4), because=found.because
     )
 
 
@@ -333,6 +350,8 @@ def tell_of_policy(page: ScalingPage, name: str) -> Iterator[tuple[str, str]]:
         yield "together", f"{gang.because} ({gang.reason})"
     for stock in policy.sold_out:
         yield "sold out", f"{stock.pool} {stock.capacity_type} until {stock.until}, {stock.failures} times in a row"
+    if policy.spot_advice is not None:
+        yield "spot", f"{policy.spot_advice.because}; spotInstancePercentage is {policy.spot_advice.is_set:g}"
     if policy.guess is not None:
         yield "forecast", tell_guess(policy.guess)
 

@@ -18,7 +18,8 @@ from fallow.model import kinds, reasons
 SMALL_USE: Final = 0.2  # of what was held: below it a part of a GPU would do, mostly
 _LEAST_HOURS: Final = 1.0
 _HELPS: Final = {
-    "idle": "let fallow pause it, or stop it", "neverUsed": "ask its owner: it holds GPUs and never used one",
+    "idle": "let fallow pause it, or stop it",
+    "neverUsed": "ask its owner: since its pods began they have not used a GPU",
     "smallUse": "give it a part of a GPU, or fewer GPUs",
 }
 _RESTS: Final = "it stands paused: nothing, until somebody brings it back"

@@ -21,13 +21,22 @@ from fallow.clients import errors
 from fallow.clients.kubernetes import api as kube
 from fallow.doors.cli import corrections, flags, interrupts, show
 from fallow.doors.cli import where as where_options
-from fallow.model.policies import attribution_crd, budget_crd, idle_crd, nodeconfig_crd, scope_crd, sharing_crd
+from fallow.model.policies import (
+    attribution_crd,
+    budget_crd,
+    idle_crd,
+    nodeconfig_crd,
+    scaling_crd,
+    scope_crd,
+    sharing_crd,
+)
 from fallow.model.policies.budget import CostAttribution, CostBudget
 from fallow.model.policies.idle import IdlePolicy
+from fallow.model.policies.scaling import ScalingPolicy
 from fallow.model.policies.sharing import NodeConfig, SharingPolicy
 from fallow.wiring import reach
 
-Parsed: TypeAlias = IdlePolicy | CostBudget | CostAttribution | SharingPolicy | NodeConfig
+Parsed: TypeAlias = IdlePolicy | CostBudget | CostAttribution | SharingPolicy | NodeConfig | ScalingPolicy
 _KNOWN = ("apiVersion", "kind", "metadata", "spec", "status")
 
 
@@ -35,7 +44,7 @@ def _parsers() -> dict[str, Callable[[Mapping[str, Any]], Parsed]]:
     return {
         names.POLICY_KIND: idle_crd.parse, names.BUDGET_KIND: budget_crd.parse,
         names.ATTRIBUTION_KIND: attribution_crd.parse, names.SHARING_POLICY_KIND: sharing_crd.parse,
-        names.NODE_CONFIG_KIND: nodeconfig_crd.parse,
+        names.NODE_CONFIG_KIND: nodeconfig_crd.parse, names.SCALING_POLICY_KIND: scaling_crd.parse,
     }
 
 
@@ -43,7 +52,7 @@ def _resource(kind: str) -> kube.Resource:
     plurals = {
         names.POLICY_KIND: names.POLICY_PLURAL, names.BUDGET_KIND: names.BUDGET_PLURAL,
         names.ATTRIBUTION_KIND: names.ATTRIBUTION_PLURAL, names.SHARING_POLICY_KIND: names.SHARING_POLICY_PLURAL,
-        names.NODE_CONFIG_KIND: names.NODE_CONFIG_PLURAL,
+        names.NODE_CONFIG_KIND: names.NODE_CONFIG_PLURAL, names.SCALING_POLICY_KIND: names.SCALING_POLICY_PLURAL,
     }
     return kube.Resource(names.GROUP, names.POLICY_VERSION, plurals[kind], kind, False)
 
@@ -52,7 +61,9 @@ def _apply(file: str, dry_run: str, **given: Any) -> None:
     documents = _read(file)
     if not documents:
         raise click.UsageError(f"{_called(file)} holds no document")
-    checked = [_check(document, place + 1) for place, document in enumerate(documents)]
+    checked = [
+        _check(document, f"{_called(file)}, document {place}") for place, document in enumerate(documents, start=1)
+    ]
     for name, _, lines in checked:
         for line in lines:
             show.tell(f"{name}: {line}")
@@ -84,10 +95,10 @@ def _read(file: str) -> list[Any]:
         raise click.UsageError(f"{_called(file)} is no YAML{where}: {said}") from None
 
 
-def _check(document: Any, number: int) -> tuple[str, dict[str, Any], list[str]]:
+def _check(document: Any, where: str) -> tuple[str, dict[str, Any], list[str]]:
     """Its name, the object to store, what was corrected. What is wrong ends here."""
     if not isinstance(document, dict):
-        raise click.UsageError(f"document {number} is no object")
+        raise click.UsageError(f"{where}: it is no object with apiVersion, kind, metadata and spec")
     made, lines = corrections.correct(document)
     metadata = made.get("metadata")
     name = metadata.get("name") if isinstance(metadata, dict) else None
@@ -95,12 +106,12 @@ def _check(document: Any, number: int) -> tuple[str, dict[str, Any], list[str]]:
     parsers = _parsers()
     if kind not in parsers:
         found = "kind is missing: it is one" if kind is None else f"kind: {kind} is none"
-        raise click.UsageError(f"document {number}: {found} of {', '.join(parsers)}")
+        raise click.UsageError(f"{where}: {found} of {', '.join(parsers)}")
     if version != corrections.VERSION:
         found = "apiVersion is missing: it is" if version is None else f"apiVersion: {version} is not"
-        raise click.UsageError(f"document {number}: {found} {corrections.VERSION}")
+        raise click.UsageError(f"{where}: {found} {corrections.VERSION}")
     if not isinstance(name, str) or not name:
-        raise click.UsageError(f"document {number}: metadata.name is missing")
+        raise click.UsageError(f"{where}: metadata.name is missing")
     if strange := sorted(str(key) for key in made if key not in _KNOWN):
         raise click.UsageError(f"{name}: {strange[0]}: there is no such field")
     made.pop("status", None)
@@ -149,9 +160,9 @@ def _wire(value: Any) -> Any:
 
 apply = click.Command(
     "apply", callback=_apply, context_settings=flags.CONTEXT,
-    help="Store IdlePolicies, CostBudgets, CostAttributions, GPUSharingPolicies and GPUNodeConfigs by server-side "
-    "apply. What can only be meant one way (an apiVersion in the wrong order, fields of older versions, a quoted "
-    "amount, `30 d`) is corrected, and said."
+    help="Store IdlePolicies, CostBudgets, CostAttributions, GPUSharingPolicies, GPUNodeConfigs and "
+    "AutoscalingPolicies by server-side apply. What can only be meant one way (an apiVersion in the wrong order, "
+    "fields of older versions, a quoted amount, `30 d`) is corrected, and said."
     "\n\n\b\n  fallow apply -f budget.yaml --dry-run client   only check it; needs no cluster"
     "\n  fallow apply -f budget.yaml                    store it",
     params=[

@@ -61,7 +61,7 @@ def _list(given: dict[str, Any]) -> None:
         show.sentence("there are no CostBudgets")
         return
     columns = ["NAME", "AMOUNT", "SPENT", "USED %", "STATUS", "PROJECTED", "ENFORCING", "ENDS"]
-    show.table(columns, [_cells(row) for row in rows])
+    click.echo(show.grid(columns, [_cells(row) for row in rows], spare=("ENDS", "ENFORCING", "PROJECTED", "AMOUNT")))
     for sentence in _tell_ages(rows):
         show.sentence(sentence)
     for row in rows:
@@ -94,8 +94,15 @@ def _row(of: CostBudget, now: float) -> answers.BudgetRow:
 def _cells(row: answers.BudgetRow) -> list[Any]:
     used = "" if row.used_percent is None else f"{row.used_percent:.1f}"
     enforcing = f"yes, {row.mode}" if row.enforcing else "no"
-    cells = (row.name, row.amount, row.spent, used, row.level, row.projected, enforcing, (row.period_end or "")[:10])
-    return ["" if cell is None else cell for cell in cells]
+    amounts = (_money(row.amount), _money(row.spent), used, row.level or "", _money(row.projected))
+    return [row.name, *amounts, enforcing, (row.period_end or "")[:10]]
+
+
+def _money(amount: str | None) -> str:
+    try:
+        return "" if amount is None else f"{Decimal(amount):,.2f}"
+    except InvalidOperation:
+        return show.plain(amount)
 
 
 def _find(name: str) -> Callable[[kube.Api], Coroutine[Any, Any, CostBudget]]:
@@ -118,14 +125,14 @@ def _show_one(name: str, given: dict[str, Any]) -> None:
 
 def _fields(row: answers.BudgetRow) -> list[tuple[str, str]]:
     currency = row.currency or ""
-    spent = f"{row.spent or 'not known yet,'} of {row.amount} {currency}".rstrip()
+    spent = f"{_money(row.spent) or 'not known yet,'} of {_money(row.amount)} {currency}".rstrip()
     used = "" if row.used_percent is None else f", {row.used_percent:.1f} %: {row.level}"
     override = f"until {row.override_until} by {row.override_by}: {row.override_reason}" if row.override_until else ""
-    cost_of = f"; spent under it: {row.override_cost} {currency}" if row.override_cost else ""
+    cost_of = f"; spent under it: {_money(row.override_cost)} {currency}" if row.override_cost else ""
     unpriced = f"{row.unpriced_gpu_hours or 0:,.1f} GPU-hours without a price are not in it"
     return [
         ("Whose", row.scope), ("Spent", f"{spent}{used}"), ("Unpriced", unpriced if row.unpriced_gpu_hours else ""),
-        ("Will be", f"{row.projected} {currency}" if row.projected else "too early to tell"),
+        ("Will be", f"{_money(row.projected)} {currency}" if row.projected else "too early to tell"),
         ("Pace", "" if row.pace is None else f"{row.pace:g} times an even spend"),
         ("Period", f"{row.period_start} to {row.period_end}" if row.period_start else ""),
         ("Alerts", ", ".join(row.alerts)),

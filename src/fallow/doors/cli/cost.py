@@ -25,7 +25,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
 }
 
 
-class CostGroup(click.Group):
+class CostGroup(main.SpellingGroup):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 

@@ -18,6 +18,7 @@ from fallow.model.cost import PART_WORDS
 _SPARKS: Final = "▁▂▃▄▅▆▇█"
 _PLATFORM, _REST, _TOTAL = "(platform)", "(not used)", "TOTAL"
 REPORT_COLUMNS: Final = ("KEY", "GPU_HOURS", "COST", "SHARE%", "USE%", "ALLOCATED_UNUSED", "HELD_IDLE", "KWH")
+_REPORT_SPARE: Final = ("KWH", "GPU_HOURS", "CO2_KG", "ENERGY_COST", "SHARE%", "USE%", "ALLOCATED_UNUSED")
 _CSV_MORE: Final = ("USED", "USE_UNKNOWN", "UNPRICED_GPU_HOURS", "PER_GPU_HOUR", "ENERGY_COST", "CO2_KG")
 _ENERGY: Final = {"ENERGY_COST": "energy_cost", "CO2_KG": "co2_kg"}  # columns that are there where a kWh is worth so
 
@@ -55,10 +56,10 @@ def _summarise(
     yield "COST", f"{_money(report.total)} {report.currency} for {report.gpu_hours:,.1f} GPU-hours{change}"
     amounts = _amounts(report.held, report.platform.cost)
     if any(amounts.values()):
-        yield "", make_bar(amounts, sum(amounts.values()), columns=60)
+        yield "", make_bar(amounts, sum(amounts.values()), columns=show.fit_bar(60))
     yield "", "; ".join(f"{PART_WORDS[part]} {_money(amount)}" for part, amount in amounts.items())
     if nothing := _tell_nothing(report):
-        yield "IDLE MOST", nothing
+        yield "IDLE MOST" if len(report.rows) > 1 else "HELD IDLE", nothing
     known = [each for each in days.total if each is not None]
     if len(days.total) > 1 and known:
         yield "BY DAY", f"{spark(days.total)}  most on one day: {_money(max(known))}{_tell_gap(days)}"
@@ -70,6 +71,8 @@ def _tell_nothing(report: telling.CostReportPage) -> str:
     if not ranked:
         return ""
     first, *others = ranked
+    if len(report.rows) == 1:
+        return f"{_money(first.held_idle)} of these {_money(first.cost)} were paid for GPUs that did nothing"
     then = ", ".join(f"{row.key} {_money(row.held_idle)}" for row in others[:2])
     said = f"{first.key} paid most for GPUs that did nothing: {_money(first.held_idle)} of its {_money(first.cost)}"
     return f"{said}{f'; then {then}' if then else ''}"
@@ -89,9 +92,10 @@ def _draw_bars(report: telling.CostReportPage) -> str:
         for row in report.rows
     ]
     free = make_bar({"unallocated": report.platform.cost}, most, columns=30)
-    rows.append((_PLATFORM, _hours(report.platform.gpu_hours), _money(report.platform.cost), free))
+    if report.platform.gpu_hours:
+        rows.append((_PLATFORM, _hours(report.platform.gpu_hours), _money(report.platform.cost), free))
     rows.append((_TOTAL, _hours(report.gpu_hours), _money(report.total), ""))
-    return show.grid(["NAMESPACE", "GPU_HOURS", "COST", ""], rows)
+    return show.grid(["NAMESPACE", "GPU_HOURS", "COST", ""], rows, spare=("",))
 
 
 def _draw_table(report: telling.CostReportPage) -> str:
@@ -143,7 +147,7 @@ def draw_report(whose: str, report: telling.CostReportPage) -> str:
         f"{report.currency}, {_BASES[report.basis]}{', with what energy cost' if report.is_energy_in_cost else ''}"
     return pages.join(
         f"{show.fold(whose)}\n{show.fold(first)}",
-        show.grid([*REPORT_COLUMNS, *energy], rows, spare=("KWH", "GPU_HOURS", "CO2_KG")), _draw_doubts(report),
+        show.grid([*REPORT_COLUMNS, *energy], rows, spare=_REPORT_SPARE), _draw_doubts(report),
     )
 
 
@@ -217,9 +221,11 @@ def draw_savings(whose: str, page: telling.CostSavingsPage) -> str:
     rows.append((_TOTAL, _money(page.baseline), _money(page.actual), _money(page.saved), "", ""))
     columns = ["TYPE", "BASELINE", "ACTUAL", "SAVED", "REALISED", "METHOD"]
     nothing = "" if page.lines else "Nothing was saved, or nothing of it is written down yet."
+    span = f"{show.minute(page.window.start)} to {show.minute(page.window.end)} UTC; {page.currency}"
     return pages.join(
-        f"{show.fold(whose)}\n{show.minute(page.window.start)} to {show.minute(page.window.end)} UTC; {page.currency}",
-        nothing or show.grid(columns, rows), show.fields(list(_tell_worth(page)), indent=""),
+        f"{show.fold(whose)}\n{show.fold(span)}",
+        nothing or show.grid(columns, rows, spare=("BASELINE", "ACTUAL")),
+        show.fields(list(_tell_worth(page)), indent=""),
     )
 
 
@@ -290,9 +296,7 @@ def make_bar(amounts: dict[str, float], most: float, columns: int) -> show.Strip
 def legend() -> str:
     count = len(PART_WORDS)
     shown = dict(show.Strip.of(dict.fromkeys(PART_WORDS, 1.0), float(count), count).segments())
-    return "  ".join(
-        f"{show.paint(shown[part], show.SPEND_STYLES[part])} {word}" for part, word in PART_WORDS.items()
-    )
+    return show.join_words([(shown[part], show.SPEND_STYLES[part], word) for part, word in PART_WORDS.items()])
 
 
 def spark(values: Sequence[float | None]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from fallow.doors.cli import flags, show
-from fallow.model.policies import attribution_crd, budget_crd, idle_crd, nodeconfig_crd, sharing_crd
+from fallow.model.policies import attribution_crd, budget_crd, idle_crd, nodeconfig_crd, scaling_crd, sharing_crd
 
 
 @click.command("crds", context_settings=flags.CONTEXT)
@@ -14,6 +14,6 @@ from fallow.model.policies import attribution_crd, budget_crd, idle_crd, nodecon
 )
 def crds(output: str) -> None:
     """Print the CustomResourceDefinitions: fallow crds | kubectl apply -f -"""
-    every = (idle_crd, budget_crd, attribution_crd, sharing_crd, nodeconfig_crd)
+    every = (idle_crd, budget_crd, attribution_crd, sharing_crd, nodeconfig_crd, scaling_crd)
     made = [each.define() for each in every]
     show.data({"apiVersion": "v1", "kind": "List", "items": made}, output)

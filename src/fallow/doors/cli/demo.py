@@ -30,8 +30,9 @@ from fallow.doors.cli import demo_director, demo_nodes, demo_report, main, pasts
 from fallow.doors.cli import demo_view as view
 from fallow.model import units
 from fallow.model.units import HOUR, MINUTE, Instant, Seconds
-from fallow.sim import cast, paying, shelf, stage
+from fallow.sim import cast, fleet, paying, shelf, stage
 from fallow.sim.servers import boxes
+from fallow.sim.world import nouns
 from fallow.sim.world import world as worlds
 
 PORT, PROMETHEUS_PORT, DASHBOARD_PORT = 6440, 6441, 8080
@@ -48,7 +49,7 @@ class Playing(msgspec.Struct, frozen=True, kw_only=True):
     hours: float
     port: int  # 0: any, and any for Prometheus
     speed: float = 0.0
-    faults: tuple[worlds.Fault, ...] = ()
+    faults: tuple[nouns.Fault, ...] = ()
     is_watched: bool = False
     stays: bool = False
     dashboard_port: int = 0
@@ -107,7 +108,7 @@ def choose_past(hours: float, seed: int, nodes: int, trace: str | None) -> shelf
     if trace is not None:
         return pasts.read_trace(trace, seed=seed, hours=hours, nodes=nodes)
     real, why = shelf.open_real_lives(pasts.traces_folder())
-    make = functools.partial(cast.make_world, seed=seed, nodes=nodes, hours=hours, real=real)
+    make = functools.partial(cast.make_world, seed=seed, nodes=nodes, hours=hours, real=real, bursts=True)
     what = "; all lives are made up" if real is None else " in which services and notebooks do what real GPUs did"
     return shelf.PastWorld(make, f"a made-up day (seed {seed}){what}: {why}")
 
@@ -152,7 +153,7 @@ async def _open_stage(
                 paying.make_prices("default", world.now), *paying.make_budgets(world, length, read.webhook),
                 *demo_gate.make_policies(world),
             ],
-            gate=demo_gate.opened,
+            gate=demo_gate.opened, fleet=fleet.Fleet(world, length),
         ))
         demo_gate.plan_force(on, length)
         demo_nodes.plan_cut(on, length)
@@ -259,14 +260,14 @@ async def _go_on(director: demo_director.Director) -> list[view.Happening]:
 # ---- the command -----------------------------------------------------------------------------------------------------
 
 
-def read_faults(text: str) -> tuple[worlds.Fault, ...]:
-    known = [str(fault) for fault in worlds.Fault]
+def read_faults(text: str) -> tuple[nouns.Fault, ...]:
+    known = [str(fault) for fault in nouns.Fault]
     asked = known if text == "all" else [word.strip() for word in text.split(",") if word.strip()]
     if text and not asked:
         raise click.UsageError(f"--faults: {text!r} names none; known are all, {', '.join(known)}")
     if unknown := [word for word in asked if word not in known]:
         raise click.UsageError(f"--faults: {unknown[0]!r} is no fault; known are all, {', '.join(known)}")
-    return tuple(worlds.Fault(word) for word in asked)
+    return tuple(nouns.Fault(word) for word in asked)
 
 
 @click.command("demo", context_settings=main.CONTEXT)
@@ -278,7 +279,7 @@ def read_faults(text: str) -> tuple[worlds.Fault, ...]:
               help="Nodes of eight GPUs each, or so many of a trace.")
 @click.option("--seed", type=click.IntRange(0), default=7, show_default=True, help="The same seed gives the same day.")
 @click.option("--faults", default="", metavar="A,B", help="Faults to switch on during the day, or all: "
-              f"{', '.join(map(str, worlds.Fault))}.")
+              f"{', '.join(map(str, nouns.Fault))}.")
 @click.option("--trace", metavar="NAME|FILE", help=pasts.TRACE_HELP, callback=pasts.list_and_leave)
 @click.option("--stay/--no-stay", default=None, help="Whether the cluster goes on afterwards, in real time, until "
               "Ctrl-C or SIGTERM.  [default: on a terminal]")

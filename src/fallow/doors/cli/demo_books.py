@@ -12,6 +12,7 @@ import msgspec
 
 from fallow.account import counterfactuals, savings
 from fallow.doors.answers import cost, cost_books, cost_budgets
+from fallow.doors.cli import demo_scaling
 from fallow.doors.cli import demo_view as view
 from fallow.model import cost as ledgers
 from fallow.model import units
@@ -20,6 +21,7 @@ from fallow.model.history import Happened
 from fallow.model.seen import Known
 from fallow.model.units import Instant
 from fallow.model.windows import TimeSpan
+from fallow.sim import fleet as fleets
 from fallow.wiring import daemon
 
 _CLASS = ledgers.read_dimension("class")
@@ -34,6 +36,7 @@ class DayBooks(msgspec.Struct, frozen=True, kw_only=True):
     budgets: cost_budgets.BudgetsPage
     given_back: Mapping[tuple[str, str], float]
     counted: Mapping[Happened, int]
+    scaled: demo_scaling.DayScaled | None = None  # None: no node comes or goes
 
     def find_saving(self, kind: SavingKind) -> cost.SavingLine | None:
         return next((each for each in self.savings.lines if each.type == kind), None)
@@ -55,7 +58,9 @@ class DayBooks(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-async def read(made: daemon.Assembly, began: Instant, now: Instant) -> DayBooks | None:
+async def read(
+    made: daemon.Assembly, began: Instant, now: Instant, fleet: fleets.Fleet | None = None
+) -> DayBooks | None:
     """None: no books are kept."""
     kept, audit = made.books, made.audit
     if kept is None or audit is None:
@@ -73,9 +78,13 @@ async def read(made: daemon.Assembly, began: Instant, now: Instant) -> DayBooks 
         kept.ledger.read_savings(span.begin // ledgers.DAY * ledgers.DAY, span.end),
         cost_budgets.read_budgets(books, now), audit.count(began, now + 1),
     )
-    return DayBooks(
+    made_books = DayBooks(
         report=report, classes=classes, savings=saved, budgets=budgets, counted=counted, given_back=_give_back(rows)
     )
+    if fleet is None:
+        return made_books
+    scaled = await demo_scaling.read(made, fleet, span, made_books.find_saving(SavingKind.autoscaling))
+    return msgspec.structs.replace(made_books, scaled=scaled)
 
 
 def _give_back(rows: list[BookedSaving]) -> dict[tuple[str, str], float]:

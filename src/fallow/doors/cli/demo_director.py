@@ -18,8 +18,8 @@ from fallow.doors.cli import demo_view as view
 from fallow.model import cluster, decision, gpus, kinds, marks, units
 from fallow.model.units import DAY, HOUR, Instant, Seconds
 from fallow.sim import backtest, stage
-from fallow.sim.world import world as worlds
-from fallow.sim.world.world import SimState
+from fallow.sim.world import nouns
+from fallow.sim.world.nouns import SimState
 
 _KEPT = 100  # happenings remembered for the picture
 _PERSON = {
@@ -54,6 +54,7 @@ class Director:
         self.on, self.speed, self.stop = on, speed, stop
         self.began, self.ends = on.world.now, on.world.now + length
         self.is_live = False  # the day is over
+        self._first = [node for node in on.world.nodes.values() if node.there]
         self.feed: list[view.Happening] = []
         self.by_hand: list[str] = []  # who was paused by somebody who looked in
         self.notices = self.frozen = self.failed = self.taken = 0
@@ -68,7 +69,7 @@ class Director:
         self._held: dict[str, tuple[int, ...]] = {}  # slots by the uid of who had them a cycle ago
         self._said: dict[str, Said] = {}  # by uid, what was told of
         self._freed: dict[int, str] = {}  # slots that a pause freed and nobody took: whose they were
-        self._shared_by: dict[str, worlds.Mode] = {}  # by uid: of what it was given a part, though it asked for more
+        self._shared_by: dict[str, nouns.Mode] = {}  # by uid: of what it was given a part, though it asked for more
         self.news = demo_nodes.NodeNews(on)
         self._taken_back: list[str] = []  # who has whole GPUs again, because sharing hurt it
 
@@ -105,7 +106,8 @@ class Director:
 
     async def read_books(self) -> None:
         self._read_at = self.on.world.now
-        self.books = await demo_books.read(self.on.product, self.began, self._read_at)
+        fleet = self.on.rented.fleet if self.on.rented is not None else None
+        self.books = await demo_books.read(self.on.product, self.began, self._read_at, fleet)
 
     async def close_books(self) -> None:
         """So that the report has all of the day, and no more."""
@@ -130,6 +132,13 @@ class Director:
                 yield view.Happening(change.at, "person", "GPUSharingPolicies go from audit to enforce")
             elif change.what.startswith("asks for "):
                 yield view.Happening(change.at, "person", f"somebody {change.what}, by a GPUNodeConfig")
+            elif change.by == "cloud":
+                yield view.Happening(change.at, "node", f"the cloud {change.what}: its machine ends in two minutes")
+            elif change.what == "joined":
+                node = self.on.world.nodes[change.uid]
+                yield view.Happening(change.at, "node", f"{node.name} is there, a machine of {node.pool} ({node.tier})")
+            elif change.what == "left":
+                yield view.Happening(change.at, "node", f"{change.uid} is gone")
             elif change.what.endswith((" begins", " over")):
                 yield view.Happening(change.at, "fault", f"{change.what} {change.uid}")
             elif workload is not None and (change.what, after) != ("missed", "regretted"):  # that was told
@@ -139,7 +148,7 @@ class Director:
             for one in self.on.world.workloads if one.pods
         }
 
-    def _hear_of(self, workload: worlds.SimWorkload, change: worlds.SimChange) -> Iterator[view.Happening]:
+    def _hear_of(self, workload: nouns.SimWorkload, change: nouns.SimChange) -> Iterator[view.Happening]:
         name = f"{workload.part.namespace}/{workload.part.name}"
         if change.what in _PERSON:
             kind, words = _PERSON[change.what]
@@ -152,7 +161,7 @@ class Director:
                 self._taken_back.append(name)
         elif change.what == "shares":
             self._shared_by[change.uid] = workload.mode
-            part = f"1/{worlds.PARTS[workload.mode]} of one ({_WAYS[workload.mode]})"
+            part = f"1/{nouns.PARTS[workload.mode]} of one ({_WAYS[workload.mode]})"
             yield view.Happening(change.at, "share", f"{name} asks for a whole GPU and is given {part}")
         elif change.what == SimState.paused:
             self._freed |= dict.fromkeys(self._held.get(change.uid, ()), change.uid)
@@ -163,7 +172,7 @@ class Director:
             yield from self._hear_taken(workload, change, name)
 
     def _hear_taken(
-        self, workload: worlds.SimWorkload, change: worlds.SimChange, name: str
+        self, workload: nouns.SimWorkload, change: nouns.SimChange, name: str
     ) -> Iterator[view.Happening]:
         """Whoever comes back has no claim any more on what it left; whoever else takes of that profits from a pause."""
         self._freed = {slot: whose for slot, whose in self._freed.items() if whose != workload.uid}
@@ -239,7 +248,7 @@ class Director:
                 node, gpu, _ = world.device_of(slot)
                 states.setdefault((node.name, gpu), set()).add(self._state(workload))
         freed = self._devices(self._freed)
-        for node in world.nodes.values():
+        for node in (node for node in world.nodes.values() if node.there):
             every = [(node.name, gpu) for gpu in range(node.gpus)]
             cells = [
                 next((state for state in _LIVELIEST if state in states.get(each, ())), None)
@@ -252,10 +261,10 @@ class Director:
         """The GPUs of these slots, by node and index."""
         return {(node.name, gpu) for node, gpu, _ in map(self.on.world.device_of, slots)}
 
-    def _find(self, workload: worlds.SimWorkload) -> decision.Finding | None:
+    def _find(self, workload: nouns.SimWorkload) -> decision.Finding | None:
         return self._findings.get((workload.part.kind, workload.part.namespace, workload.part.name))
 
-    def _state(self, workload: worlds.SimWorkload) -> str:
+    def _state(self, workload: nouns.SimWorkload) -> str:
         found = self._find(workload)
         if workload.state is SimState.starting or (found and found.reason is decision.Reason.PodStarting):
             return view.STARTING
@@ -267,7 +276,7 @@ class Director:
 
     def _find_unknowns(self) -> tuple[view.Unknown, ...]:
         """By reason, that of the most GPUs first; only GPUs that the map marks so are counted."""
-        of: dict[str, list[tuple[worlds.SimWorkload, str]]] = {}
+        of: dict[str, list[tuple[nouns.SimWorkload, str]]] = {}
         for one in self.on.world.workloads:
             if one.state is SimState.running and self._state(one) == view.UNKNOWN:
                 found = self._find(one)
@@ -279,7 +288,7 @@ class Director:
         return tuple(sorted((self._explain(some, marked) for some in of.values()), key=lambda one: -one.gpus))
 
     def _explain(
-        self, some: Sequence[tuple[worlds.SimWorkload, str]], marked: set[tuple[str, int]]
+        self, some: Sequence[tuple[nouns.SimWorkload, str]], marked: set[tuple[str, int]]
     ) -> view.Unknown:
         nodes = list(dict.fromkeys(pod.node for one, _ in some for pod in one.pods))
         more = f" and {len(nodes) - 2} more" if len(nodes) > 2 else ""
@@ -318,14 +327,14 @@ class Director:
             if steps:
                 way = self._shared_by[one.uid]
                 by_way[_WAYS[way]] = by_way.get(_WAYS[way], 0) + 1
-                hours += steps * world.span.step / HOUR * (1 - 1 / worlds.PARTS[way])
+                hours += steps * world.span.step / HOUR * (1 - 1 / nouns.PARTS[way])
         return demo_report.DayShared(by_way=by_way, spared_gpu_hours=hours, taken_back=tuple(self._taken_back))
 
     def report(self) -> None:
         """By the books as they were closed."""
         world = self.on.world
         day, spent = world.now - self.began, time.monotonic() - self._started
-        every, mean = sum(node.gpus for node in world.nodes.values()), sum(self.took) / max(1, len(self.took))
+        every, mean = sum(node.gpus for node in self._first), sum(self.took) / max(1, len(self.took))
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / _RSS_UNIT
         broken = f"{len(self.on.broken)} broke a promise" if self.on.broken else ""
         hands = ", ".join(self.by_hand)
@@ -336,7 +345,7 @@ class Director:
             shared=self._find_shared(), nodes=tuple(demo_nodes.say(self.news)),
         )
         demo_report.tell(summary, (
-            f"{units.humane(day)} of {every} GPUs on {len(world.nodes)} nodes with {len(world.workloads)} workloads in "
+            f"{units.humane(day)} of {every} GPUs on {len(self._first)} nodes with {len(world.workloads)} workloads in "
             f"{spent:.1f} s ({day / max(spent, 1e-9):,.0f} times as fast as life)",
             f"{len(self.took)} cycles of the controller over sockets, {1000 * mean:.0f} ms each, the longest "
             f"{max(self.took, default=0.0):.2f} s; {memory:.0f} MB of memory at most",
@@ -346,7 +355,7 @@ class Director:
         ))
 
 
-def _read_said(workload: worlds.SimWorkload) -> Said:
+def _read_said(workload: nouns.SimWorkload) -> Said:
     said = workload.view.marks
     return Said(
         said.get(names.ACK_UNTIL) or said.get(names.ACK_UNTIL_ALIAS) or "",

@@ -18,13 +18,14 @@ from fallow.model.units import Instant, Seconds
 from fallow.sim import stage
 from fallow.sim.servers import partitions
 from fallow.sim.servers import store as stores
+from fallow.sim.world import nouns
 from fallow.sim.world import world as worlds
 
 Object: TypeAlias = dict[str, Any]
 
 ASKED_AT: Final = 0.35  # of the day
 MODEL: Final = "NVIDIA-A100-SXM4-80GB"
-ACTING: Final = {"sharing": "act", "consolidation": "act"}  # flags
+ACTING: Final = {"sharing": "act", "consolidation": "act", "scaling": "act"}  # flags
 
 
 class NodeCut(msgspec.Struct, frozen=True):
@@ -51,7 +52,7 @@ def find_node(world: worlds.World) -> str | None:
 
 def make_config(node: str) -> Object:
     spec = {
-        "nodeName": node, "mode": "enforce", "migEnabled": True, "migProfiles": [worlds.MIG_PROFILE] * 7,
+        "nodeName": node, "mode": "enforce", "migEnabled": True, "migProfiles": [nouns.MIG_PROFILE] * 7,
         "disruption": "evict", "drainTimeoutSeconds": 4 * 3600,
     }
     return {
@@ -68,7 +69,7 @@ def plan_cut(on: stage.Stage, length: Seconds) -> None:
 
     def ask() -> None:
         on.store.create(make_config(node), stores.Writer(manager="kubectl-create"))
-        on.world.note(f"asks for {worlds.MIG_PROFILE} on {node}")
+        on.world.note(f"asks for {nouns.MIG_PROFILE} on {node}")
 
     on.world.at(on.world.now + ASKED_AT * length, ask)
 

@@ -14,7 +14,7 @@ import click
 import msgspec
 
 from fallow.doors.answers import cost
-from fallow.doors.cli import demo_books, show
+from fallow.doors.cli import demo_books, demo_scaling, show
 from fallow.doors.cli import demo_view as view
 from fallow.model import units
 from fallow.model.cost import PART_WORDS, SavingKind
@@ -94,8 +94,8 @@ def _tell_money(day: DayTold, books: demo_books.DayBooks) -> Iterator[str]:
     held, platform = page.held, page.platform
     unpriced = f"; {page.unpriced_gpu_hours:,.0f} GPU-hours have no price" if page.unpriced_gpu_hours >= 0.5 else ""
     yield (
-        f"{day.gpus} GPUs for {units.humane(day.day)} cost {money(page.total)}{unpriced}: teams held "
-        f"{held.gpu_hours:,.1f} GPU-hours for {money(held.cost)} ({_tell_parts(held)}); nobody held "
+        f"{day.gpus} GPUs{_tell_change(books)} for {units.humane(day.day)} cost {money(page.total)}{unpriced}: teams "
+        f"held {held.gpu_hours:,.1f} GPU-hours for {money(held.cost)} ({_tell_parts(held)}); nobody held "
         f"{platform.gpu_hours:,.1f} for {money(platform.cost)}"
     )
     if waste := books.find_saving(SavingKind.waste):
@@ -104,6 +104,8 @@ def _tell_money(day: DayTold, books: demo_books.DayBooks) -> Iterator[str]:
             f"pauses gave back {waste.gpu_hours:,.1f} GPU-hours: others had {waste.realised_gpu_hours:,.1f} of them, "
             f"{money(waste.saved)} saved; {free:,.1f} stayed free, which is room and no money"
         )
+    if books.scaled is not None:
+        yield from demo_scaling.say(books.scaled)
     if spot := books.find_saving(SavingKind.spot):
         yield f"spot nodes cost {money(spot.saved)} less than they would on demand"
     for each in books.budgets.items:
@@ -116,6 +118,10 @@ def _tell_money(day: DayTold, books: demo_books.DayBooks) -> Iterator[str]:
         f"the same from the ledger: fallow cost report {day.window} (who pays what stays; how much of the last hours "
         "was idle is found out later)"
     )
+
+
+def _tell_change(books: demo_books.DayBooks) -> str:
+    return ", and those that came and went," if books.scaled is not None and books.scaled.added else ""
 
 
 def _tell_deeds(day: DayTold) -> Iterator[str]:

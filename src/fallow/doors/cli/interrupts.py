@@ -14,6 +14,7 @@ import contextlib
 import gc
 import signal
 from collections.abc import Coroutine
+from types import FrameType
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -28,6 +29,22 @@ def run_shortly(asked: Coroutine[Any, Any, T]) -> T:
     finally:
         if was_on:
             gc.enable()
+
+
+def run_busily(asked: Coroutine[Any, Any, T]) -> T:
+    """What computes and never waits, so that its loop would hear of Ctrl-C only at the end: it ends where it is."""
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        signal.default_int_handler(number, frame)
+
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:  # who ignores it is not disturbed
+        return asyncio.run(asked)
+    with contextlib.suppress(ValueError):  # not in the main thread: as ever
+        signal.signal(signal.SIGINT, interrupt)  # asyncio puts its own only where the usual one is
+    try:
+        return asyncio.run(asked)
+    finally:
+        with contextlib.suppress(ValueError):
+            signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def run(asked: Coroutine[Any, Any, T]) -> T:

@@ -41,7 +41,7 @@ VERBS: dict[str, tuple[str, str, str]] = {
     "demo": ("demo", "demo", "Watch a pretend GPU cluster through a day, with the real controller at work."),
     "backtest": ("backtest", "backtest", "What a policy would have done: GPU-hours, money, pauses and regrets."),
     "tune": ("tune", "tune", "How long to wait before a pause: savings against interruptions."),
-    "trace": ("traces", "trace", "List the traces that demo, backtest, tune and pack take; convert published ones."),
+    "trace": ("traces", "trace", "List the traces that other commands take; convert published ones."),
     "exporter": ("exporter", "exporter", "On a GPU node: which processes hold GPUs without computing, as metrics."),
     "pack": ("pack", "pack",
              "Which node and GPU each pod should take, so that the fewest GPUs are stranded; traces replayed."),
@@ -49,8 +49,8 @@ VERBS: dict[str, tuple[str, str, str]] = {
     "optimize": ("optimize", "optimize", "Who could do with less of a GPU, by what was measured, and what that saves."),
     "cost": ("cost", "cost", "What GPUs cost: by whom, reports, savings, prices, exports; and budgets."),
     "report": ("reports", "report", "All on one page: the cluster, what is wasted, costs and savings of a week."),
-    "apply": ("apply", "apply", "Store IdlePolicies, CostBudgets and CostAttributions; says what it corrected."),
-    "webhook": ("webhook", "webhook", "Answer the API server when GPU pods are made, by what budgets say."),
+    "apply": ("apply", "apply", "Store policies and budgets from a file; says what it corrected."),
+    "webhook": ("webhook", "webhook", "Answer the API server when GPU pods are made: budgets, and who shares."),
     "extender": ("extender", "extender", "Answer kube-scheduler which nodes are best for a GPU pod."),
     "spot-watch": ("spot_watch", "spot_watch", "On a spot node: note on it that its cloud takes it back."),
     "doctor": ("doctor", "doctor", "Is all there that fallow needs? A checklist, with what to do next."),
@@ -120,7 +120,22 @@ def _end(because: str) -> NoReturn:
     sys.exit(1)
 
 
-class LazyGroup(Door, click.Group):
+class SpellingGroup(click.Group):
+    """A group that names the command which somebody may have meant."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        known = self.list_commands(ctx)
+        if args[0] not in known and not args[0].startswith("-") and not ctx.resilient_parsing:
+            from fallow.model import spelling
+
+            meant = spelling.suggest(args[0], {verb: f"`{ctx.command_path} {verb}`" for verb in known})
+            ctx.fail(f"there is no command {args[0]!r}{meant or '; --help lists all'}")
+        return super().resolve_command(ctx, args)
+
+
+class LazyGroup(Door, SpellingGroup):
     """A group that knows its verbs by name and imports one only when it is called. `verbs`: those of the table that it
     has; none: all."""
 
@@ -137,16 +152,6 @@ class LazyGroup(Door, click.Group):
         module, attribute, _ = self._verbs[cmd_name]
         command: click.Command = getattr(load(module), attribute)
         return command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] not in self._verbs and not args[0].startswith("-") and not ctx.resilient_parsing:
-            from fallow.model import spelling
-
-            meant = spelling.suggest(args[0], {verb: f"`{ctx.info_name} {verb}`" for verb in self._verbs})
-            ctx.fail(f"there is no command {args[0]!r}{meant or '; --help lists all'}")
-        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, verbs in GROUPS.items():

@@ -121,14 +121,15 @@ def draw(page: AdvicePage) -> str:
         for line in page.lines
     ]
     unknown = f" {page.unknown} could not be judged: too little of the time was measured." if page.unknown else ""
-    total = f"Together {page.savings_per_month:,.2f} a month, as far as prices are known.{unknown}"
+    currency = " ".join(sorted({line.currency for line in page.lines}))
+    total = f"Together {page.savings_per_month:,.2f} {currency} a month, as far as prices are known.{unknown}"
     spare = ("CLASS", "GPUS", "CONFIDENCE", "MEM_UTIL")
     return pages.join(show.grid(COLUMNS, rows, spare=spare, below=("RECOMMENDATION",)), show.fold(total))
 
 
 def _recommend(line: AdviceLine) -> str:
     if line.recommendation == AdviceKind.none:
-        return ""
+        return f"none: {line.because}"
     return line.because if line.share < 1 else line.recommendation
 
 

@@ -69,8 +69,7 @@ def say(cell: Cell) -> str:
 
 def _show_table(columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
     click.echo()
-    cells, spare = [[say(cell) for cell in row] for row in rows], [name for name in _SPARE if name in columns]
-    click.echo(show.grid(columns, cells, spare=spare))
+    click.echo(show.grid(columns, [[say(cell) for cell in row] for row in rows], spare=_SPARE))
     if meant := [f"{name}: {TERMS[name]}" for name in columns if name in TERMS]:
         click.echo()
         show.prose("; ".join(meant))
@@ -352,7 +351,7 @@ def _command(
     )
 
 
-pack = click.Group("pack", context_settings=main.CONTEXT, commands=[
+pack = main.SpellingGroup("pack", context_settings=main.CONTEXT, commands=[
     _command(
         "simulate", _simulate, [
             *pack_scenes.options(), policy_option("Auto", multiple=True),

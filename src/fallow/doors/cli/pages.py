@@ -50,7 +50,7 @@ def _summarise(page: statuses.StatusPage, asked: str) -> Iterator[tuple[str, Any
     parts = "" if of.gpus == of.physical else ", each instance or slice as one,"
     yield "HELD", f"{page.gpus:,}{parts} by {who}{asked}: {states}"
     if page.gpus:
-        yield "", show.Bar(page.active_gpus, page.idle_gpus, page.unknown_gpus, page.gpus, columns=60)
+        yield "", show.Bar(page.active_gpus, page.idle_gpus, page.unknown_gpus, page.gpus, columns=show.fit_bar(60))
     if page.idle_gpus:
         yield "MONEY", _tell_money(page.idle_cost)
     if page.paused:
@@ -136,7 +136,7 @@ def _draw_next(page: statuses.StatusPage, now: Instant) -> str:
         return ""
     rows = [_next_cells(step, now) for step in page.next[:_MOST_NEXT]]
     more = len(page.next) - _MOST_NEXT
-    laid = show.grid(["WHEN", "WHAT", "WHOM", "HOLDS"], rows)
+    laid = show.grid(["WHEN", "WHAT", "WHOM", "HOLDS"], rows, spare=("HOLDS",))
     rest = f"\n... and {more} more: fallow idle" if more > 0 else ""
     return f"{show.heading('NEXT')}  by these rules; this command does none of it\n{laid}{rest}"
 
@@ -175,7 +175,8 @@ def _draw_shares(page: statuses.StatusPage) -> str:
         (each.namespace, each.gpus, each.idle_gpus, show.Bar(each.active_gpus, each.idle_gpus, each.unknown_gpus, most))
         for each in page.namespaces
     ]
-    return f"{show.heading('NAMESPACES')}  {show.legend()}\n{show.grid(['NAMESPACE', 'GPUS', 'IDLE', ''], rows)}"
+    laid = show.grid(["NAMESPACE", "GPUS", "IDLE", ""], rows, spare=("",))
+    return f"{show.heading('NAMESPACES')}  {show.legend()}\n{laid}"
 
 
 # ---- idle ------------------------------------------------------------------------------------------------------------

@@ -34,14 +34,15 @@ class PodGpu(answers.Shape, frozen=True, kw_only=True):
 
 
 class ClusterNow(answers.Shape, frozen=True, kw_only=True):
-    """`busy`: GPUs at work now, of those that are measured; None: none is. `jobs_per_gpu`: GPU pods by the GPUs that
-    they hold. `fragmentation_ratio`: 0 to 1 of what is free."""
+    """Of nodes whose room is known; `notes`: which are not. `busy`: GPUs at work now, of those that are measured; None:
+    none is. `jobs_per_gpu`: GPU pods by the GPUs that they hold. `fragmentation_ratio`: 0 to 1 of what is free."""
 
     gpus: int
     allocated: float
     busy: int | None
     jobs_per_gpu: float | None
     fragmentation_ratio: float | None
+    notes: tuple[str, ...] = ()
 
 
 class PodsPage(answers.Shape, frozen=True, kw_only=True):
@@ -75,15 +76,17 @@ def make_page(found: Any, namespace: Pattern | None, threshold: float) -> PodsPa
         for (space, pod), node in nodes.items() if (space, pod) not in measured
     ]
     shown = [row for row in rows if namespace is None or namespace.fullmatch(row.namespace)]
-    busy = {each.uuid for each in known if each.util is not None and each.util >= threshold}
-    room, is_measured = found.room, any(each.util is not None for each in known)
+    room = found.room
+    here = [each for each in known if each.util is not None and nodes[each.namespace, each.pod] in room.nodes]
+    busy = {each.uuid for each in here if each.util >= threshold}
+    jobs = sum(node in room.nodes for node in nodes.values())
     return PodsPage(
         rows=tuple(sorted(shown, key=lambda row: (row.namespace, row.pod, row.gpu or ""))),
         as_of=answers.instant(found.at),
         summary=ClusterNow(
-            gpus=room.gpus, allocated=round(room.allocated_gpus, 3), busy=len(busy) if is_measured else None,
-            jobs_per_gpu=round(len(nodes) / room.allocated_gpus, 3) if room.allocated_gpus else None,
-            fragmentation_ratio=None if room.fragmented is None else round(room.fragmented, 4),
+            gpus=room.gpus, allocated=round(room.allocated_gpus, 3), busy=len(busy) if here else None,
+            jobs_per_gpu=round(jobs / room.allocated_gpus, 3) if room.allocated_gpus else None,
+            fragmentation_ratio=None if room.fragmented is None else round(room.fragmented, 4), notes=room.notes,
         ),
     )
 
@@ -107,7 +110,7 @@ def draw(page: PodsPage) -> str:
         for row in page.rows
     ]
     table = show.grid(COLUMNS, rows, spare=("NODE",)) if rows else "No pod holds a GPU there."
-    return pages.join(table, show.fold(_sum_up(page.summary)))
+    return pages.join(table, "\n".join(map(show.fold, (_sum_up(page.summary), *page.summary.notes))))
 
 
 def _say(value: float | None, scale: float, unit: str) -> str:

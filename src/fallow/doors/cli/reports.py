@@ -84,9 +84,8 @@ def _lay_waste(found: waste.WastePage) -> str:
     ]
     columns = ["WASTE", "NAMESPACE", "WORKLOAD", "GPUS", "USE%", "IDLE $/H", "UNUSED", "NEXT"]
     filled = [at for at in range(len(columns)) if any(row[at] for row in rows)]  # what nobody knows needs no column
-    spare = [name for name in ("GPUS",) if columns.index(name) in filled]
     return show.grid(
-        [columns[at] for at in filled], [[row[at] for at in filled] for row in rows], spare=spare, below=("NEXT",)
+        [columns[at] for at in filled], [[row[at] for at in filled] for row in rows], spare=("GPUS",), below=("NEXT",)
     )
 
 

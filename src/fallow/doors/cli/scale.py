@@ -84,7 +84,7 @@ _simulate_options: list[Any] = [
     show.output_option,
 ]
 
-scale = click.Group("scale", context_settings=main.CONTEXT, help="The right nodes, the cheapest way.", commands=[
+scale = main.SpellingGroup("scale", context_settings=main.CONTEXT, help="The right nodes, the cheapest way.", commands=[
     click.Command(
         "backtest", callback=_backtest, params=_backtest_options, context_settings=main.CONTEXT,
         help="How well the coming demand of GPUs could have been foretold: the error of each model, and of the one "

@@ -17,7 +17,6 @@ from fallow.doors.answers import scaling
 from fallow.doors.cli import asking, flags, interrupts, look, pages, show, where
 
 _PATH: Final = "/api/v1/scaling"
-_SPARE: Final = ("POLICY", "CAPACITY")
 
 
 def _plan(output: str, everything: bool, **given: Any) -> None:
@@ -65,7 +64,7 @@ def _draw(page: scaling.ScalingPage, *, everything: bool) -> Iterator[str]:
     fates = [one for one in page.nodes if everything or scaling.is_told(one)]
     if fates:
         rows = [(one.node, one.verdict, one.policy or "-", one.because) for one in fates]
-        yield show.grid(("NODE", "VERDICT", "POLICY", "WHY"), rows, below=("WHY",), spare=_SPARE)
+        yield show.grid(("NODE", "VERDICT", "POLICY", "WHY"), rows, below=("WHY",), spare=("POLICY",))
     if len(fates) < len(page.nodes):
         hidden = answers.many(len(page.nodes) - len(fates), "node")
         yield show.fold(f"{hidden} in use or nobody's to let go are not shown; --all shows them.")

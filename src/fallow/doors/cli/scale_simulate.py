@@ -7,14 +7,13 @@ Nothing is asked of any cluster or cloud.
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
-from fallow.doors.cli import pasts, show
+from fallow.doors.cli import interrupts, pasts, show
 from fallow.model import units
 from fallow.sim import shelf
 from fallow.sim.traces import openb, published
@@ -30,10 +29,12 @@ _NOTES = (
     "bound: the work alone, by the fraction of the cheapest machine that each job may be on; no boot, no empty GPU, no "
     "want of stock. WAITED: for a GPU, on average.",
     "fallow: the brain of the controller, by the policy of this cluster (docs/backtest.md). requests only: Karpenter's "
-    "rule with its defaults, which grows for who waits at once and moves pods onto fewer nodes.",
+    "rule with its defaults, which grows for who waits at once and moves pods onto fewer nodes. fallow, defaults: a "
+    "policy in which only the share of spot is set; its cooldowns and its patience are in no bound.",
 )
 
 
+_LONG = 2.0  # days: more of them take longer than one waits without a word
 _KEPT = (
     "No promise was broken: no pod was sent away without room elsewhere, nothing was grown twice, no node is left "
     "cordoned."
@@ -54,10 +55,13 @@ def simulate(trace: str, days: float, seed: int, faults: bool, output: str) -> N
     found, notes = _read_jobs(trace, days, seed)
     if not found:
         raise click.UsageError(show.plain(f"--trace: nobody asks for GPUs in the first {days:g} days of {trace}"))
+    if sys.stderr.isatty() and days > _LONG:
+        show.tell(f"Playing {days:g} days, which takes a minute or so; --days {_LONG:g} takes seconds ...")
     if faults:
-        _tell_troubled(asyncio.run(play.play_troubled(found, days, seed=seed)), notes, output)
+        _tell_troubled(interrupts.run_busily(play.play_troubled(found, days, seed=seed)), notes, output)
         return
-    results = asyncio.run(play.compare(found, days, seed=seed))
+    results = interrupts.run_busily(play.compare(found, days, seed=seed))
+    results.append(interrupts.run_busily(play.play_untuned(found, days, seed=seed)))
     if show.data({"trace": trace, "days": days, "seed": seed, "results": msgspec.to_builtins(results)}, output):
         return
     ours = results[0]
@@ -75,7 +79,10 @@ def _read_jobs(trace: str, days: float, seed: int) -> tuple[list[jobs.GpuJob], l
         return jobs.draw(trace, days, seed), ["All of it is made up."]
     folder = pasts.traces_folder()
     with pasts.refusals():
-        path = shelf.find(trace, folder)
+        try:
+            path = shelf.find(trace, folder)
+        except openb.NoTrace as problem:
+            raise openb.NoTrace(f"{problem}; made up are {', '.join(_MIXES)}") from None
         header = published.read_header(path)
         if set(published.HELIOS_COLUMNS) <= set(header):
             demands, report = published.read_helios(path)

@@ -25,6 +25,9 @@ NUMBERS = frozenset({
     "PODS/S", "MARGIN", "GPUS GAINED",
     "GPU_HOURS", "USED", "HELD_IDLE", "UNPRICED", "SHARE%", "USE%", "ALLOCATED_UNUSED", "KWH", "BASELINE", "ACTUAL",
     "ENERGY_COST", "CO2_KG", "SAVED", "REALISED", "PRICE", "AGE", "IDLE $/H", "UNUSED",
+    "AMOUNT", "SPENT", "USED %", "PROJECTED", "GPU_UTIL", "MEM_UTIL", "MEM_USED", "POWER", "TEMP", "SAVINGS/MONTH",
+    "FREED", "LEFT THE BILL", "OF BOUND", "P95", "LONGEST", "ADDED", "RELEASED", "MOVED",
+    "PERSISTENCE", "HOUR-OF-WEEK", "HOLT-WINTERS", "BELIEVED",
 })
 # Only these are folded (half a name cannot be copied), to so many columns at least, be the terminal ever so narrow.
 SENTENCES = {"WHY": 30, "REASON GIVEN": 30, "NEXT": 12, "IDLE FOR": 8, "METHOD": 24, "SOURCE": 16}
@@ -203,10 +206,12 @@ def grid(
 def _spare(
     columns: Sequence[str], cells: list[list[Cell]], spare: Sequence[str], room: int, below: Sequence[str] = ()
 ) -> tuple[Sequence[str], list[list[Cell]]]:
-    """Without those of `spare` for which there is no room. What stands `below` a row needs none beside it."""
+    """Without those of `spare` for which there is no room, where it has them. What stands `below` a row needs none
+    beside it."""
     for name in spare:
         beside = [at for at, each in enumerate(columns) if each not in below]
-        if _need([columns[at] for at in beside], [[row[at] for at in beside] for row in cells]) > room:
+        need = _need([columns[at] for at in beside], [[row[at] for at in beside] for row in cells])
+        if name in columns and need > room:
             at = list(columns).index(name)
             columns, cells = _without(columns, at), [_without(row, at) for row in cells]
     return columns, cells
@@ -303,7 +308,7 @@ def _field(label: str, text: Any, indent: str) -> str:
 
 def fold(text: Any, indent: int = 0) -> str:
     """On a terminal, lines of its width, all but the first indented; half a word cannot be copied."""
-    room = max(SENTENCES["WHY"], shutil.get_terminal_size().columns - indent - 1)
+    room = max(_TIGHT, shutil.get_terminal_size().columns - indent - 1)
     if not sys.stdout.isatty():
         return plain(text)
     lines = textwrap.wrap(plain(text), room, break_long_words=False, break_on_hyphens=False)
@@ -322,7 +327,25 @@ def paint(text: str, style: str) -> str:
 def legend() -> str:
     words = {"active": "busy", "idle": "idle", "unknown": "cannot tell"}
     shown = dict(Bar(1, 1, 1, 3, columns=3).segments())
-    return "  ".join(f"{paint(shown[state], STYLES[state])} {word}" for state, word in words.items())
+    return join_words([(shown[state], STYLES[state], word) for state, word in words.items()])
+
+
+def join_words(parts: Sequence[tuple[str, str, str]]) -> str:
+    """A legend: a mark, its style and its word each; on as many lines of a terminal as it takes."""
+    paper, lines, width = find_paper(), list[list[str]]([[]]), 0
+    for mark, style, word in parts:
+        width += len(f"{mark} {word}  ")
+        if paper.room is not None and lines[-1] and width - 2 > paper.room:
+            lines.append([])
+            width = len(f"{mark} {word}  ")
+        lines[-1].append(f"{paper.paint(mark, style)} {word}")
+    return "\n".join("  ".join(line) for line in lines)
+
+
+def fit_bar(most: int) -> int:
+    """Columns of a bar beside a label: as many as a terminal has, and no more than `most`; a pipe has all of them."""
+    room = find_paper().room
+    return most if room is None else max(1, min(most, room - _LABEL - 2))
 
 
 @contextlib.contextmanager

@@ -60,9 +60,9 @@ def _command(name: str, callback: Any, params: list[click.Parameter], help: str)
 
 output = click.Option(["-o", "--output"], metavar="FILE", required=True, help="Where to; gzipped if it ends in .gz.")
 
-trace = click.Group("trace", context_settings=main.CONTEXT, commands=[
+trace = main.SpellingGroup("trace", context_settings=main.CONTEXT, commands=[
     _command("list", pasts.tell_traces, [], "List the traces that --trace takes."),
-    click.Group("convert", context_settings=main.CONTEXT, commands=[
+    main.SpellingGroup("convert", context_settings=main.CONTEXT, commands=[
         _command(
             "gentd26", _gentd26, [click.Argument(["duty"], metavar="pod_gpu_duty_cycle_anon.csv"), output],
             "GenTD26 (alibaba/clusterdata, cluster-trace-v2026-GenAI): what each GPU did.",
@@ -79,4 +79,4 @@ trace = click.Group("trace", context_settings=main.CONTEXT, commands=[
         ),
     ], short_help="Make a trace of one that was published.",
         help="Make a trace that fallow reads of one that was published. openb needs none of it: it is read as it is."),
-], help="The traces that demo, backtest, tune and pack take by --trace.")
+], help="The traces that demo, backtest, tune, pack and scale take by --trace.")

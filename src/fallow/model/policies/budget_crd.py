@@ -243,7 +243,9 @@ def define() -> dict[str, Any]:
         columns=(
             ("Amount", "number", ".spec.budget.amount"), ("Spend", "string", ".status.currentSpend"),
             ("Used%", "number", ".status.percentageUsed"), ("Status", "string", ".status.budgetStatus"),
-            ("Enforcing", "boolean", ".status.enforcementActive"), ("Age", "date", ".metadata.creationTimestamp"),
+            ("Enforcing", "boolean", ".status.enforcementActive"),
+            ("Ready", "string", '.status.conditions[?(@.type=="Ready")].reason'),
+            ("Age", "date", ".metadata.creationTimestamp"),
         ),
     )
 

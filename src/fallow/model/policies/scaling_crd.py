@@ -233,6 +233,12 @@ class StockOutStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     failures: Annotated[Count, "How often in a row."]
 
 
+class SpotWatchStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    since: Annotated[Moment, "Since when it is counted."]
+    node_hours: Annotated[Count, "Hours that spot nodes ran, all together."] = 0
+    interruptions: Annotated[Count, "How many of them were taken back."] = 0
+
+
 class GangStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     gang: Annotated[Text, "Who starts together: namespace and name."]
     nodes: Annotated[Count, "How many nodes at once."]
@@ -268,6 +274,7 @@ class ScalingPolicyStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=T
     predictive_scaling: Annotated[PredictionStatus | None, "What is expected."] = None
     in_flight: Annotated[Annotated[tuple[InFlightStatus, ...], {"maxItems": 1000}], "Nodes on their way."] = ()
     stockouts: Annotated[Annotated[tuple[StockOutStatus, ...], {"maxItems": 1000}], "What was not to be had."] = ()
+    spot_watch: Annotated[SpotWatchStatus | None, "By which a share of spot nodes is advised."] = None
     gangs: Annotated[
         Annotated[tuple[GangStatus, ...], {"maxItems": 1000}], "For whom cluster-autoscaler is asked for several nodes."
     ] = ()

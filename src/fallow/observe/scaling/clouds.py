@@ -12,6 +12,7 @@ import msgspec
 
 from fallow.clients import errors
 from fallow.clients.clouds import Cloud
+from fallow.model import scaling_status
 from fallow.model.machines import CloudMachine, MachineGroup, MachineNotice, WantOfMachines
 from fallow.model.policies.scaling import NodeDriver, ScalingPolicy
 from fallow.model.scaling import DriversSeen
@@ -56,7 +57,7 @@ async def _ask(policy: ScalingPolicy, cloud: Cloud) -> tuple[
     Input[tuple[MachineGroup, ...]], Input[tuple[CloudMachine, ...]], Sequence[WantOfMachines]
 ]:
     ids = sorted({pool.group for pool in policy.pools if pool.group})
-    in_flight = {each.get("pool") for each in policy.status.get("inFlight") or () if isinstance(each, Mapping)}
+    in_flight = {each.pool for each in scaling_status.read(policy.status).in_flight}
     waiting = sorted({pool.group for pool in policy.pools if pool.group and pool.name in in_flight})
     try:
         groups = await cloud.groups(ids)

@@ -85,7 +85,8 @@ class DriverEyes:
                 return Unseen(f"the API server cannot tell what {unavailable[0]} has")
             pools = served.find(KARPENTER, "NodePool")
             labels = [each.labels for each in nodes]
-            is_karpenter = pools is not None and any(names.KARPENTER_NODEPOOL in each for each in labels)
+            limits = await self._read_limits(pools) if pools is not None else {}
+            is_karpenter = bool(limits) or any(names.KARPENTER_NODEPOOL in each for each in labels)
             is_managed = any(key in each for each in labels for key in _MANAGED)
             buffers = (each for each in _BUFFERS if served.find_version(AUTOSCALING, each, "CapacityBuffer"))
             requests = served.find_version(AUTOSCALING, "v1", "ProvisioningRequest")
@@ -93,7 +94,7 @@ class DriverEyes:
                 karpenter=is_karpenter, cluster_autoscaler=has_map or is_managed, buffers=next(buffers, ""),
                 requests=requests is not None,
                 gangs=await self._read_gangs(requests) if requests is not None and self._namespace else {},
-                limits=await self._read_limits(pools) if is_karpenter and pools is not None else {},
+                limits=limits,
             ))
         except errors.ClientError as problem:
             return Unseen(f"who else moves machines here cannot be asked for: {problem}")

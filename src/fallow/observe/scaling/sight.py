@@ -17,7 +17,7 @@ from fallow.model import cluster
 from fallow.model.cost import CapacityType
 from fallow.model.machines import MachineShape
 from fallow.model.policies.scaling import ScalingPolicy
-from fallow.model.scaling import DemandPast, ScaledNode, ScaledPod, ScalingSight, SpendLimit
+from fallow.model.scaling import DemandPast, DriversSeen, ScaledNode, ScaledPod, ScalingSight, SpendLimit
 from fallow.model.seen import ABSENT, Input, Known, Register, Unseen, sure
 from fallow.model.units import Instant
 from fallow.observe import budgets
@@ -114,6 +114,10 @@ class ScalingEyes:
             past={each.name: found for each in known if (found := self._sources.past(each.name)) is not None},
             measured=unmeasured,
         )
+
+    async def find_drivers(self, now: Instant) -> Input[DriversSeen]:
+        """Who moves machines here."""
+        return await self._drivers.look((each.node for each in sure(self._nodes.seen)), now)
 
     def _why_stale(self) -> str:
         return budgets.find_stale((self._policies, self._nodes, self._pods.watching), time.monotonic())

@@ -23,7 +23,8 @@ from fallow.sim.cloud import PretendGroup
 from fallow.sim.month.jobs import GpuJob
 from fallow.sim.month.scene import MonthNode, MonthPod, Scene
 from fallow.sim.world.lives import NONE
-from fallow.sim.world.world import RESOURCES, SimNode, SimPod, SimWorkload, World
+from fallow.sim.world.nouns import RESOURCES, SimNode, SimPod, SimWorkload
+from fallow.sim.world.world import World
 
 MODEL_LABEL, MODE_LABEL = "pretend.cloud/model", "pretend.cloud/mode"
 _MEASURED: Final = 5 * MINUTE

@@ -85,6 +85,12 @@ async def compare(jobs: Sequence[GpuJob], days: float, *, seed: int) -> list[Mon
     return [ours, await play("requests only", jobs, days, Rival, seed=seed)]
 
 
+async def play_untuned(jobs: Sequence[GpuJob], days: float, *, seed: int) -> MonthResult:
+    """Ours, by a policy in which nothing is set but that spot may be all there is: these jobs want it or refuse it."""
+    policy = pools.read_policy({"spotInstancePercentage": 1.0})
+    return await play("fallow, defaults", jobs, days, lambda scene: Ours(scene, policy), seed=seed)
+
+
 class TroubledMonth(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """`broken`: promises that were, with where. `faults`: how often each came."""
 

@@ -8,7 +8,7 @@ is waited for; and a node that is gone is started again in minutes, so few are k
 Invariant: of the machines' prices none is below the lowest that the bound counts with.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from fallow import names
@@ -46,16 +46,20 @@ def list_groups(**more: Any) -> Iterator[PretendGroup]:
             )
 
 
-def write_policy() -> dict[str, Any]:
-    """As people would write it."""
+TUNED: Final[Mapping[str, Any]] = {
+    "spotInstancePercentage": 1.0, "pendingPodTimeoutSeconds": 0, "scaleUpCooldownSeconds": 0,
+    "scaleDownCooldownSeconds": 0, "unneededSeconds": 300, "disruption": {"maxNodes": "50%"},
+}
+
+
+def write_policy(tuned: Mapping[str, Any] = TUNED) -> dict[str, Any]:
+    """As people would write it. `tuned`: what of it is not left as it is."""
     return {
         "apiVersion": f"{names.GROUP}/{names.POLICY_VERSION}", "kind": names.SCALING_POLICY_KIND,
         "metadata": {"name": "month", "uid": "policy-month", "generation": 1},
         "spec": {
             "mode": "act", "provider": "custom", "driver": "direct", "maxNodes": 1000,
-            "spotInstancePercentage": 1.0, "pendingPodTimeoutSeconds": 0, "scaleUpCooldownSeconds": 0,
-            "scaleDownCooldownSeconds": 0, "unneededSeconds": 300, "disruption": {"maxNodes": "50%"},
-            "nodePools": [_write_pool(group) for group in list_groups()],
+            **tuned, "nodePools": [_write_pool(group) for group in list_groups()],
         },
     }
 
@@ -72,5 +76,5 @@ def _write_pool(group: PretendGroup) -> dict[str, Any]:
     }
 
 
-def read_policy() -> scaling.ScalingPolicy:
-    return scaling_crd.parse(write_policy())
+def read_policy(tuned: Mapping[str, Any] = TUNED) -> scaling.ScalingPolicy:
+    return scaling_crd.parse(write_policy(tuned))

@@ -21,8 +21,10 @@ from fallow.model.units import Instant
 from fallow.model.usage import Floats
 from fallow.sim.servers import dcgm
 from fallow.sim.world import lives
-from fallow.sim.world.world import MIG_PROFILE, SHARED, Fault, SimNode, World
+from fallow.sim.world.nouns import MIG_PROFILE, SHARED, Fault, SimNode
+from fallow.sim.world.world import World
 
+HOST = "127.0.0.1"
 IDLE_SHARE = 0.2  # of its rated power that a board draws which holds a context and does nothing
 UNRATED_WATTS = 300.0  # of a model that nobody knows
 UNRATED_GIB = 40.0
@@ -55,24 +57,37 @@ class ExporterServer:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._pages = {name: dcgm.DcgmPage(name) for name in world.nodes}
-        self._last = {name: _LastRead(world.taken, world.now, [1e6] * node.gpus) for name, node in world.nodes.items()}
+        self._pages: dict[str, dcgm.DcgmPage] = {}
+        self._last: dict[str, _LastRead] = {}
+        for node in world.nodes.values():
+            self._meet(node)
         self._nodes: dict[int, str] = {}  # by port
         self._held: dict[str, tuple[int, tuple[dcgm.Hold, ...]]] = {}
         self._shown: dict[str, tuple[tuple[float, ...], dcgm.PageValues]] = {}  # by node: of which moment, and what
         self._runner: web.AppRunner | None = None
 
-    async def start(self, host: str = "127.0.0.1") -> dict[str, int]:
+    async def start(self) -> dict[str, int]:
         """The port of each node's exporter."""
         app = web.Application()
         app.router.add_get("/metrics", self._answer)
         self._runner = web.AppRunner(app, access_log=None)
         await self._runner.setup()
-        for name in self._world.nodes:
-            listener = socket.create_server((host, 0))
-            self._nodes[listener.getsockname()[1]] = name
-            await web.SockSite(self._runner, listener).start()
-        return {name: port for port, name in self._nodes.items()}
+        return {node.name: await self.open(node) for node in self._world.nodes.values()}
+
+    async def open(self, node: SimNode) -> int:
+        """Of a node that has come: its port."""
+        assert self._runner is not None
+        if node.name not in self._pages:
+            self._meet(node)
+        listener = socket.create_server((HOST, 0))
+        port: int = listener.getsockname()[1]
+        self._nodes[port] = node.name
+        await web.SockSite(self._runner, listener).start()
+        return port
+
+    def _meet(self, node: SimNode) -> None:
+        self._pages[node.name] = dcgm.DcgmPage(node.name)
+        self._last[node.name] = _LastRead(self._world.taken, self._world.now, [1e6] * node.gpus)
 
     async def stop(self) -> None:
         if self._runner is not None:
@@ -89,7 +104,8 @@ class ExporterServer:
 
     def measure(self, node: SimNode) -> dcgm.PageValues | None:
         """What the page of a node shows, and from here on the time since; None while it shows nothing."""
-        if any(self._world.strikes(fault, node.name) for fault in (Fault.exporter_silent, Fault.node_lost)):
+        silent = (self._world.strikes(fault, node.name) for fault in (Fault.exporter_silent, Fault.node_lost))
+        if not node.there or any(silent):
             return None
         world, lies = self._world, self._world.strikes(Fault.exporter_zero, node.name)
         moment = world.now, world.taken, world.pods_version, lies

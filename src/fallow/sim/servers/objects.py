@@ -13,20 +13,25 @@ from typing import Any, TypeAlias
 import msgspec
 
 from fallow import names
-from fallow.model.policies import attribution_crd, budget_crd, idle_crd, nodeconfig_crd, sharing_crd
+from fallow.model.policies import attribution_crd, budget_crd, idle_crd, nodeconfig_crd, scaling_crd, sharing_crd
 from fallow.model.units import Instant
 from fallow.sim import paying
 from fallow.sim.servers import store as stores
 from fallow.sim.servers.kubernetes import patches
-from fallow.sim.world import shapes
+from fallow.sim.world import nouns, shapes
 from fallow.sim.world import world as worlds
 
 Object: TypeAlias = dict[str, Any]
-Watch: TypeAlias = Callable[[worlds.SimWorkload, Object], None]
+Watch: TypeAlias = Callable[[nouns.SimWorkload, Object], None]
 
 OWNER = "kubectl-create"  # who made the workloads
 BY_HAND, BY_COMMAND = "kubectl-edit", names.RESUME_FIELD_MANAGER
 SERVICES = ("InferenceService", "LLMInferenceService")
+
+
+_UNSHARED = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
+    "nodeSelectorTerms": [{"matchExpressions": [{"key": names.GPU_REPLICAS, "operator": "DoesNotExist"}]}],
+}}}
 
 
 class _Shown(msgspec.Struct):
@@ -53,7 +58,7 @@ class Objects:
         self.step()
 
     def _lay_ground(self) -> None:
-        ours = (idle_crd, budget_crd, attribution_crd, sharing_crd, nodeconfig_crd)
+        ours = (idle_crd, budget_crd, attribution_crd, sharing_crd, nodeconfig_crd, scaling_crd)
         for definition in [*shapes.make_definitions(), *(each.define() for each in ours)]:
             self._store.create(definition)
         for name in sorted({"default", shapes.EXPORTERS, *(one.part.namespace for one in self._world.workloads)}):
@@ -61,15 +66,6 @@ class Objects:
                 labels = {"team": team} if (team := name.removeprefix("team-")) != name else {}
                 made = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
                 self._store.create({**made, "status": {"phase": "Active"}})
-        for index, node in enumerate(self._world.nodes.values()):
-            labels, annotations = paying.mark_node(node)
-            made = shapes.make_node(
-                node.name, model=node.model, gpus=node.gpus, ip=_node_ip(index), mode=node.mode,
-                slices=worlds.PARTS[node.mode], resource=worlds.RESOURCES[node.mode],
-                pool=node.pool, labels=labels, annotations=annotations,
-            )
-            self._store.create(made)
-            self._ready[node.name] = True
 
     def show_exporters(self, ports: Mapping[str, int]) -> None:
         """The exporters' pods, by which they are found. They share the machine's own address."""
@@ -82,28 +78,52 @@ class Objects:
         self._seen += len(changes)
         self._is_stepping = True
         try:
+            self._show_nodes()
             for uid in dict.fromkeys(change.uid for change in changes):
                 workload = self._world.find(uid)
-                if workload is not None and workload.state is not worlds.SimState.absent:
+                if workload is not None and workload.state is not nouns.SimState.absent:
                     self._show(workload)
-            self._show_nodes()
+            for node in self._world.nodes.values():
+                if not node.there:
+                    self._remove_node(node)
         finally:
             self._is_stepping = False
 
     def _show_nodes(self) -> None:
         for index, node in enumerate(self._world.nodes.values()):
-            if self._ready[node.name] != node.ready:
+            if node.there and node.name not in self._ready:
+                self._create_node(node, index)
+            elif node.there and self._ready[node.name] != node.ready:
                 self._ready[node.name] = node.ready
                 status = shapes.node_status(_node_ip(index), ready=node.ready, since=self._world.now)
                 self._store.patch(stores.Key("", "Node", "", node.name), {"status": status})
 
-    def _show(self, workload: worlds.SimWorkload) -> None:
+    def _create_node(self, node: nouns.SimNode, index: int) -> None:
+        labels, annotations = paying.mark_node(node)
+        self._store.create(shapes.make_node(
+            node.name, model=node.model, gpus=node.gpus, ip=_node_ip(index), mode=node.mode,
+            slices=nouns.PARTS[node.mode], resource=nouns.RESOURCES[node.mode],
+            pool=node.pool, machine=node.machine, labels=labels, annotations=annotations,
+        ))
+        self._ready[node.name] = True
+
+    def _remove_node(self, node: nouns.SimNode) -> None:
+        """As a cloud's controller does it once the machine is gone: the Node, and what still was on it."""
+        if self._ready.pop(node.name, None) is not None:
+            for key in (
+                stores.Key("", "Pod", shapes.EXPORTERS, shapes.name_exporter(node.name)),
+                stores.Key("", "Node", "", node.name),
+            ):
+                if self._store.find(key) is not None:
+                    self._store.delete(key)
+
+    def _show(self, workload: nouns.SimWorkload) -> None:
         shown = self._shown.get(workload.uid) or self._create(workload)
         if shown.heard is not workload.object:
             self._write_as_person(workload, shown)
-        is_over = workload.state is worlds.SimState.finished
+        is_over = workload.state is nouns.SimState.finished
         is_stopped = shapes.wanted(workload.object) == 0
-        running = len(workload.pods) if workload.state is worlds.SimState.running else 0
+        running = len(workload.pods) if workload.state is nouns.SimState.running else 0
         if shown.status != (running, is_stopped, is_over):
             shown.status = running, is_stopped, is_over
             status = shapes.make_status(workload.object, running, self._world.now, finished=is_over)
@@ -111,13 +131,13 @@ class Objects:
             self._keep_links(workload, shown, 0 if is_stopped or is_over else workload.part.replicas)
         self._keep_pods(workload, shown)
 
-    def _create(self, workload: worlds.SimWorkload) -> _Shown:
+    def _create(self, workload: nouns.SimWorkload) -> _Shown:
         made = self._store.create(workload.object, stores.Writer(manager=OWNER))
         shown = self._shown[workload.uid] = _Shown(made.key, workload.object)
         self._by_key[made.key] = workload.uid
         return shown
 
-    def _keep_links(self, workload: worlds.SimWorkload, shown: _Shown, replicas: int) -> None:
+    def _keep_links(self, workload: nouns.SimWorkload, shown: _Shown, replicas: int) -> None:
         """What its operator makes between it and its pods. KServe takes all of it away when a service is stopped."""
         if workload.part.kind in SERVICES and replicas == 0:
             for key in shown.links[:1]:
@@ -132,7 +152,7 @@ class Objects:
                 if "replicas" in self._store.get(key).object["spec"]:
                     self._store.patch(key, patch)
 
-    def _make_links(self, workload: worlds.SimWorkload, shown: _Shown, replicas: int) -> None:
+    def _make_links(self, workload: nouns.SimWorkload, shown: _Shown, replicas: int) -> None:
         above = self._store.get(shown.key).object
         for link in shapes.SHAPES[workload.part.kind].links:
             above = self._store.create(shapes.make_link(link, above, replicas)).object
@@ -140,7 +160,7 @@ class Objects:
         if workload.part.kind in SERVICES:
             self._by_key[shown.links[0]] = workload.uid
 
-    def _keep_pods(self, workload: worlds.SimWorkload, shown: _Shown) -> None:
+    def _keep_pods(self, workload: nouns.SimWorkload, shown: _Shown) -> None:
         if workload in self._world.at_gate:  # they are made once they are admitted
             return
         wanted = {pod.name: (pod.uid, _stage(pod, self._world.now)) for pod in workload.pods}
@@ -157,7 +177,7 @@ class Objects:
                     self._store.create(made)
         shown.pods = wanted
 
-    def _remove_pod(self, workload: worlds.SimWorkload, name: str) -> None:
+    def _remove_pod(self, workload: nouns.SimWorkload, name: str) -> None:
         key = stores.Key("", "Pod", workload.part.namespace, name)
         found = self._store.find(key)
         if found is not None:  # not gone with what owned it
@@ -165,7 +185,7 @@ class Objects:
             self._store.write(key, {**found.object, "status": ended})
             self._store.delete(key)
 
-    def _make_pod(self, workload: worlds.SimWorkload, shown: _Shown, number: int, stage: str) -> Object:
+    def _make_pod(self, workload: nouns.SimWorkload, shown: _Shown, number: int, stage: str) -> Object:
         pod, part, ip = workload.pods[number], workload.part, _pod_ip(workload.number, number)
         if pod.bound_at is None:
             status = shapes.waiting_status(pod.created_at)
@@ -175,18 +195,23 @@ class Objects:
             status = shapes.running_status(pod.ready_at, ip, bound_at=pod.bound_at)
         made = shapes.make_pod(
             self._owner_of(workload, shown, number), pod.name, node=pod.node, gpus=part.gpus,
-            resource=worlds.RESOURCES[part.mode], status=status,
-            labels={names.LWS_NAME_LABEL: part.name} if part.kind == "LeaderWorkerSet" else {},
+            resource=nouns.RESOURCES[part.mode], status=status,
+            labels={
+                **({names.LWS_NAME_LABEL: part.name} if part.kind == "LeaderWorkerSet" else {}),
+                **({names.SPOT_OK: "true"} if part.errand else {}),
+            },
         )
+        if part.errand:
+            made["spec"]["affinity"] = _UNSHARED
         return patches.json_patch(made, list(workload.patch)) if workload.patch else made
 
-    def ask(self, workload: worlds.SimWorkload) -> Object:
+    def ask(self, workload: nouns.SimWorkload) -> Object:
         """A pod of those at the gate, as it asks to be let in."""
         made = self._make_pod(workload, self._shown[workload.uid], 0, "waiting")
         spec = {name: part for name, part in made["spec"].items() if name != "nodeName"}
         return {"apiVersion": "v1", "kind": "Pod", "metadata": made["metadata"], "spec": spec}
 
-    def _owner_of(self, workload: worlds.SimWorkload, shown: _Shown, number: int) -> Object:
+    def _owner_of(self, workload: nouns.SimWorkload, shown: _Shown, number: int) -> Object:
         """The lowest link; of a leader's workers, a StatefulSet that the leader itself owns."""
         lowest = shown.links[-1] if shown.links else shown.key
         part = workload.part
@@ -195,12 +220,12 @@ class Objects:
             return self._workers_of(self._store.get(leader).object, part)
         return self._store.get(lowest).object
 
-    def _workers_of(self, leader: Object, part: worlds.Part) -> Object:
+    def _workers_of(self, leader: Object, part: nouns.Part) -> Object:
         made = shapes.make_link(("apps/v1", "StatefulSet"), leader, part.group_size - 1)
         found = self._store.find(stores.key_of(made))
         return found.object if found else self._store.create(made).object
 
-    def _write_as_person(self, workload: worlds.SimWorkload, shown: _Shown) -> None:
+    def _write_as_person(self, workload: nouns.SimWorkload, shown: _Shown) -> None:
         """What the world's people did to their workload since it was last heard of."""
         before, after = shown.heard, workload.object
         shown.heard = after
@@ -216,7 +241,7 @@ class Objects:
             written = {**thing, "metadata": {**thing["metadata"], "annotations": said}, "spec": after["spec"]}
             self._store.write(shown.key, written, writer)
 
-    def _marks_key(self, workload: worlds.SimWorkload, shown: _Shown) -> stores.Key:
+    def _marks_key(self, workload: nouns.SimWorkload, shown: _Shown) -> stores.Key:
         return shown.links[0] if workload.part.kind in SERVICES and shown.links else shown.key
 
     def _hear(self, change: stores.Change) -> None:
@@ -249,7 +274,7 @@ class Objects:
                     if number >= 0:
                         self._world.evict(workload, number)
 
-    def _as_heard(self, workload: worlds.SimWorkload, shown: _Shown) -> Object:
+    def _as_heard(self, workload: nouns.SimWorkload, shown: _Shown) -> Object:
         """The object as the world knows it."""
         thing = self._store.get(shown.key).object
         marks = self._store.get(self._marks_key(workload, shown)).object
@@ -257,7 +282,7 @@ class Objects:
         return {**thing, "metadata": {**thing["metadata"], "uid": workload.uid, "annotations": said}}
 
 
-def _stage(pod: worlds.SimPod, now: Instant) -> str:
+def _stage(pod: nouns.SimPod, now: Instant) -> str:
     if not pod.node:
         return "waiting"
     return "running" if pod.ready_at <= now else "starting"

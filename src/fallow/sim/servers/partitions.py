@@ -17,6 +17,7 @@ from fallow.model import partition
 from fallow.settings.sharing import MIG_MAP, PLUGIN_MAP
 from fallow.sim import nvidia
 from fallow.sim.servers import store as stores
+from fallow.sim.world import nouns
 from fallow.sim.world import world as worlds
 
 WRITER: Final = stores.Writer(manager="nvidia-mig-manager")
@@ -36,7 +37,7 @@ class NodePrograms:
             if found is not None and (node.name in self._programs or any(label in labels for label in _LABELS)):
                 self._heed(node, found, labels)
 
-    def _heed(self, node: worlds.SimNode, found: stores.Entry, labels: Mapping[str, str]) -> None:
+    def _heed(self, node: nouns.SimNode, found: stores.Entry, labels: Mapping[str, str]) -> None:
         programs = self._programs.get(node.name) or self._programs.setdefault(
             node.name, nvidia.NvidiaNode(node.gpus, node.model, offers=_offers(found.object))
         )
@@ -51,7 +52,7 @@ class NodePrograms:
             self._store.patch(found.key, {"status": {"capacity": counts, "allocatable": counts}}, WRITER)
             self._give_out(node, written.offers, labels)
 
-    def _give_out(self, node: worlds.SimNode, offers: Mapping[str, int], labels: Mapping[str, str]) -> None:
+    def _give_out(self, node: nouns.SimNode, offers: Mapping[str, int], labels: Mapping[str, str]) -> None:
         mode = find_mode(offers, by_mps="mps" in labels.get(names.PLUGIN_CONFIG, ""))
         if mode is not None and mode != node.mode:
             self._world.cut_anew(node.name, mode)
@@ -66,12 +67,12 @@ def _offers(node: Mapping[str, Any]) -> dict[str, int]:
     return {name: int(text) for name, text in node["status"]["allocatable"].items() if name.startswith(names.NVIDIA)}
 
 
-def find_mode(offers: Mapping[str, int], *, by_mps: bool) -> worlds.Mode | None:
+def find_mode(offers: Mapping[str, int], *, by_mps: bool) -> nouns.Mode | None:
     """How the world gives out what is offered; None: nothing is, or nobody here has a use for it."""
     there = {name for name, count in offers.items() if count}
     if there == {names.GPU}:
         return "whole"
-    if there == {worlds.RESOURCES["mig"]}:
+    if there == {nouns.RESOURCES["mig"]}:
         return "mig"
     return ("mps" if by_mps else "time-sliced") if there == {names.GPU_SHARED} else None
 

@@ -19,7 +19,7 @@ from fallow.model.usage import Signal
 from fallow.observe.usage import labels, queries
 from fallow.sim.traces.published import Trace, TraceError, TraceReport, lone_pod
 from fallow.sim.world.lives import NONE, LifeSpan, Percents
-from fallow.sim.world.world import Part
+from fallow.sim.world.nouns import Part
 
 MOST_ROWS: Final = 20_000  # GPUs in pods' hands
 MOST_SAMPLES: Final = 200_000_000

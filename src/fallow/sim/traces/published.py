@@ -21,7 +21,8 @@ import numpy as np
 
 from fallow.model.units import DAY, MINUTE, Instant
 from fallow.sim.world.lives import NONE, LifeSpan, Percents
-from fallow.sim.world.world import Part, SimNode, World
+from fallow.sim.world.nouns import Part, SimNode
+from fallow.sim.world.world import World
 
 T = TypeVar("T")
 Sample: TypeAlias = tuple[int, int, int]  # timestamp, percent, line

@@ -16,7 +16,8 @@ from fallow.model.units import Instant, Seconds
 from fallow.model.usage import Bools
 from fallow.sim.world import edits
 from fallow.sim.world.lives import NONE, Percents
-from fallow.sim.world.world import SimState, SimWorkload, World
+from fallow.sim.world.nouns import SimState, SimWorkload
+from fallow.sim.world.world import World
 
 
 class LawBroken(Exception):

@@ -57,7 +57,6 @@ SHAPES: Mapping[str, KindShape] = {
     **{kind: KindShape("kubeflow.org/v1") for kind in TRAINING_JOBS},
 }
 _SUFFIXES = {"ReplicaSet": "-7d4c9b6f5", "Deployment": "-predictor", "RayCluster": "-raycluster", "Job": "-worker-0"}
-_POOL = "karpenter.sh/nodepool"  # as clusters that Karpenter scales have it
 _SHARING = {"time-sliced": "time-slicing", "mps": "mps"}  # as NVIDIA's feature discovery says it
 SCALED = ("Deployment", "ReplicaSet", "StatefulSet", "Rollout", "LeaderWorkerSet", "LLMInferenceService")
 
@@ -232,18 +231,19 @@ def make_exporter(node: str, port: int) -> Object:
 
 def make_node(
     name: str, *, model: str, gpus: int, ip: str, mode: str, slices: int, resource: str, pool: str = "",
-    labels: Mapping[str, str] | None = None, annotations: Mapping[str, str] | None = None,
+    machine: str = "", labels: Mapping[str, str] | None = None, annotations: Mapping[str, str] | None = None,
 ) -> Object:
-    """`mode`: whole, mig, time-sliced or mps; then each GPU is offered as so many slices."""
+    """`mode`: whole, mig, time-sliced or mps; then each GPU is offered as so many slices. `machine`: the cloud's id."""
     known = {names.HOSTNAME: name, names.GPU_PRODUCT: model.replace(" ", "-"), names.GPU_COUNT: str(gpus)}
     if pool:
-        known |= {_POOL: pool}
+        known |= {names.NODE_POOL: pool}
     if mode in _SHARING:
         known |= {names.GPU_REPLICAS: str(slices), names.GPU_SHARING: _SHARING[mode]}
     amount = {resource: str(gpus * slices), "cpu": "192", "memory": "2Ti", "pods": "110"}
     status = {"capacity": amount, "allocatable": amount, **node_status(ip, ready=True, since=0.0)}
     metadata = {"name": name, "labels": {**known, **(labels or {})}, "annotations": dict(annotations or {})}
-    return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": {}, "status": status}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": status,
+            "spec": {"providerID": machine} if machine else {}}
 
 
 def node_status(ip: str, *, ready: bool, since: Instant) -> Object:

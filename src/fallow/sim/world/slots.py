@@ -34,6 +34,13 @@ class FreeSlots:
         """A closed node is given nobody new."""
         self._open[node] = is_open
 
+    def add(self, size: int, sort: tuple[str, str], crowd: int) -> int:
+        """One more node, after all others; its first slot."""
+        self._free.append([])
+        self._counts, self._open = np.append(self._counts, 0), np.append(self._open, True)
+        self._sorts.append(sort)
+        return self.lay_anew(len(self._free) - 1, size, sort, crowd)
+
     def lay_anew(self, node: int, size: int, sort: tuple[str, str], crowd: int) -> int:
         """A node that nobody is on has other slots from now on, numbered after all others; the first of them."""
         first = len(self.node_of)

@@ -3,7 +3,6 @@
 In: nodes, Parts (who lives there) and a matrix of what each of their GPUs wants to do, one column per step. Out: at any
 instant what runs where, what was done and what of that was seen, and a log of what happened. It moves only by
 `advance`; nothing here reads a clock.
-A slot is what one pod can be given: a GPU, or a part of one. A seat is one GPU in a workload's hands, wherever it is.
 Two matrices keep the past, one row per seat: `done` is the truth, `seen` is what the exporters made of it (NONE =
 nothing). They are rings as long as the lives: after the last column the lives begin anew.
 Invariant: the same parts, seed and writes give the same day.
@@ -12,175 +11,34 @@ Invariant: the same parts, seed and writes give the same day.
 import functools
 import heapq
 import itertools
-import uuid
-from collections.abc import Callable, Mapping, Sequence
-from enum import StrEnum
-from typing import Any, Final, Literal, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 import msgspec
 import numpy as np
 
 from fallow import names
 from fallow.model import cluster
-from fallow.model.units import MINUTE, Instant, Seconds
+from fallow.model.units import Instant, Seconds
 from fallow.model.usage import Bools, Indices
-from fallow.sim.world import edits, people, shapes, slots
+from fallow.sim.world import edits, slots
 from fallow.sim.world.lives import ACTIVE, NONE, LifeSpan, Percents
-
-Mode: TypeAlias = Literal["whole", "mig", "time-sliced", "mps"]
-
-REGRET: Final = 15 * MINUTE  # activity wanted within so long after a pause makes it a regretted one
-PARTS: Final[Mapping[Mode, int]] = {"whole": 1, "mig": 7, "time-sliced": 4, "mps": 4}  # pods that one GPU can serve
-SHARED: Final[frozenset[Mode]] = frozenset({"time-sliced", "mps"})  # several pods hold the same GPU
-MIG_PROFILE: Final = "1g.10gb"
-RESOURCES: Final[Mapping[Mode, str]] = {
-    "whole": names.GPU, "mig": f"{names.MIG_PREFIX}{MIG_PROFILE}", "time-sliced": names.GPU,
-    "mps": names.GPU_SHARED,  # a plugin that renames what it shares, beside one that does not
-}
-_IDENTITY: Final = uuid.UUID("6f0c7f0e-0000-4000-8000-66616c6c6f77")
-
-
-class SimState(StrEnum):
-    absent = "absent"  # not there yet
-    waiting = "waiting"  # for free GPUs
-    starting = "starting"
-    running = "running"
-    paused = "paused"
-    finished = "finished"
-
-
-class Fault(StrEnum):
-    exporter_silent = "exporter-silent"  # no samples from these nodes
-    exporter_zero = "exporter-zero"  # profiling reads 0 there, while the other counters still tell the truth
-    node_lost = "node-lost"
-    api_slow = "api-slow"  # by so many seconds
-    clock_jump = "clock-jump"  # whoever asks for the time hears so many seconds more
-
-
-class SimNode(msgspec.Struct):
-    name: str
-    model: str = "NVIDIA-A100-SXM4-80GB"
-    gpus: int = 8
-    mode: Mode = "whole"
-    ready: bool = True
-    cordoned: bool = False
-    first: int = 0  # its first slot
-    pool: str = ""  # "" = none in particular
-    there: bool = True  # False: no machine has this name now
-
-    @property
-    def is_open(self) -> bool:
-        """Whether anybody new is put there."""
-        return self.there and self.ready and not self.cordoned
-
-    @property
-    def share(self) -> float:
-        """How much of a GPU one slot on it is."""
-        return 1 / PARTS[self.mode]
-
-    @property
-    def slots(self) -> int:
-        return self.gpus * PARTS[self.mode]
-
-    @property
-    def crowd(self) -> int:
-        """How many of its slots are of one GPU that several are given."""
-        return PARTS[self.mode] if self.mode in SHARED else 1
-
-
-class Part(msgspec.Struct, frozen=True):
-    """Who is to live in the world, and how. Namespace and name come first, and for most that is all."""
-
-    namespace: str
-    name: str
-    kind: str = "Deployment"
-    class_: str = "inference"
-    life: str = "inference"
-    replicas: int = 1
-    gpus: int = 1  # per pod
-    group_size: int = 1  # pods per replica
-    mode: Mode = "whole"
-    model: str = ""  # "" = any
-    owner: str = "absent"
-    person: str = ""  # whose it is, an e-mail address; "" = nobody is named
-    room: str = ""  # where they want to be told, in Slack
-    arrives_at: Instant | None = None  # None: it was there before
-    ends_at: Instant | None = None  # None: it stays
-    restarts_at: Instant | None = None  # its owner rolls it out anew
-    memory: float | None = None  # of each GPU, MiB at most; None: nobody knows
-
-    @property
-    def pods(self) -> int:
-        return self.replicas * self.group_size
-
-    @property
-    def seats(self) -> int:
-        return self.pods * self.gpus
-
-
-class SimPod(msgspec.Struct, frozen=True):
-    name: str
-    uid: str
-    created_at: Instant
-    bound_at: Instant | None = None  # when it was given its node; None while it waits
-    ready_at: Instant = float("inf")  # from then on it runs; inf while it waits
-    node: str = ""  # "" while it waits
-    slots: tuple[int, ...] = ()
-
-
-class SimWorkload(msgspec.Struct, kw_only=True):
-    """One Part in its present state, and what was counted of it."""
-
-    part: Part
-    number: int
-    first_seat: int
-    object: dict[str, Any]
-    view: cluster.Workload  # the same as the eyes see it, without pods
-    state: SimState = SimState.absent
-    since: Instant = 0.0
-    pods: tuple[SimPod, ...] = ()
-    life: int = 0  # how often it was started
-    mode: Mode = "whole"  # of what its pods are given; whoever admits them may give them less than they asked for
-    patch: tuple[dict[str, Any], ...] = ()  # what was changed about its pods at the gate
-    left_at: Instant = 0.0  # when its pods were last gone
-    missed_since: Instant | None = None  # wanted, and not there
-    noticed: str = ""  # the notice its owner has read
-    pending: str = ""  # the mark of a notice that stands on it
-    noticed_at: Instant | None = None  # since when it stands there, by the world's own time
-    by_hand: str = ""  # who stopped it past the controller; counted neither as a pause nor as a regret
-    pauses: int = 0
-    regrets: int = 0
-    resumes: int = 0
-    complaints: int = 0
-    acks: int = 0
-    waited: Seconds = 0.0
-
-    @property
-    def uid(self) -> str:
-        return self.view.ref.uid
-
-    @property
-    def owner(self) -> people.Character:
-        return people.CHARACTERS[self.part.owner]
-
-    @property
-    def who(self) -> str:
-        """Its owner's name, as it stands on what they do."""
-        return self.part.person or self.owner.signs
-
-    @property
-    def seats(self) -> slice:
-        return slice(self.first_seat, self.first_seat + self.part.seats)
-
-
-class SimChange(msgspec.Struct, frozen=True):
-    """Something happened. `by`: person, product, or world."""
-
-    number: int
-    at: Instant
-    what: str
-    uid: str  # of the workload; the name of a node
-    by: str
+from fallow.sim.world.nouns import (
+    PARTS,
+    Fault,
+    Mode,
+    Part,
+    SimChange,
+    SimNode,
+    SimPod,
+    SimState,
+    SimWorkload,
+    make_uid,
+    move,
+    name_devices,
+    settle,
+)
+from fallow.sim.world.owners import SimOwners
 
 
 class _Broken(msgspec.Struct, frozen=True):
@@ -204,14 +62,14 @@ class World:
         self.pods_version = self.objects_version = 0  # how often pods and objects changed
         self.faults: dict[Fault, _Broken] = {}
         self._log: list[SimChange] = []
-        self._rng = np.random.default_rng([seed, 1])
+        self._owners = SimOwners(self, seed)
         self._events: list[tuple[Instant, int, Callable[[], None]]] = []
         self._order, self._queue = itertools.count(), list[SimWorkload]()
         self.is_gated = False  # new pods wait until somebody lets them in
         self.at_gate: list[SimWorkload] = []
         self._lay_slots(list(nodes))
         firsts = itertools.accumulate((part.seats for part in parts), initial=0)
-        self.workloads = [_settle(*each) for each in zip(parts, itertools.count(), firsts, strict=False)]
+        self.workloads = [settle(*each) for each in zip(parts, itertools.count(), firsts, strict=False)]
         self._by_uid = {workload.uid: workload for workload in self.workloads}
         self._lay_seats()
         self._invite()
@@ -219,7 +77,7 @@ class World:
     def moved(self, start: Instant) -> "World":
         """The same world from its begin, at another date: its midnight is when it begins, whatever the hour then is."""
         by = start - self.span.start
-        parts = [_move(workload.part, by) for workload in self.workloads]
+        parts = [move(workload.part, by) for workload in self.workloads]
         nodes = [msgspec.structs.replace(node, ready=True) for node in self._nodes]
         return self.remade(nodes, parts, msgspec.structs.replace(self.span, start=start))
 
@@ -243,7 +101,7 @@ class World:
         for node in nodes:
             self._open(node)
         self.seat_at = np.full(len(self.slot_node), -1, np.int64)
-        self.uuids = [uuid for node in nodes for uuid in _name_devices(node)]  # of each slot
+        self.uuids = [uuid for node in nodes for uuid in name_devices(node)]  # of each slot
 
     def _lay_seats(self) -> None:
         seats = sum(workload.part.seats for workload in self.workloads)
@@ -283,9 +141,9 @@ class World:
 
     def note(self, what: str, by: str = "person") -> None:
         """Something happened that is about nobody in particular."""
-        self._note(what, "", by)
+        self.note_of(what, "", by)
 
-    def _note(self, what: str, uid: str, by: str = "world") -> None:
+    def note_of(self, what: str, uid: str, by: str = "world") -> None:
         self._log.append(SimChange(len(self._log), self.now, what, uid, by))
 
     # ---- time -------------------------------------------------------------------------------------------------------
@@ -338,7 +196,7 @@ class World:
         if self._is_paused.any():
             needs = np.maximum.reduceat(np.where(wanted == NONE, 0, wanted), self._firsts) >= ACTIVE
             for number in np.flatnonzero(needs & self._is_paused).tolist():
-                self._miss(self.workloads[number])
+                self._owners.miss(self.workloads[number])
 
     def _cover_up(self, done: Percents) -> Percents:
         """What the exporters make of the truth."""
@@ -368,7 +226,7 @@ class World:
             self.nodes[name].ready = is_well
             self._open(self.nodes[name])
         self.pods_version += 1
-        self._note(f"{fault} {'over' if is_well else 'begins'}", ",".join(nodes))
+        self.note_of(f"{fault} {'over' if is_well else 'begins'}", ",".join(nodes))
 
     # ---- nodes that are cordoned, emptied, cut anew ------------------------------------------------------------------
 
@@ -386,19 +244,27 @@ class World:
         node.there, node.cordoned = True, False
         self._open(node)
         self.pods_version += 1
-        self._note("joined", name)
+        self.note_of("joined", name)
         self._serve_queue()
+
+    def join(self, node: SimNode) -> None:
+        """A machine that was never here becomes a node."""
+        self.nodes[node.name] = node
+        self._nodes.append(node)
+        node.first = self._free.add(node.slots, (node.mode, node.model), node.crowd)
+        self._lengthen(node)
+        self.bring(node.name)
 
     def take(self, name: str) -> None:
         """Its machine is gone; whoever was there begins anew."""
         node = self.nodes[name]
-        node.there = False
+        node.there = node.cordoned = False
         self._open(node)
         self.pods_version += 1
         for workload in [one for one in self.workloads if any(pod.node == name for pod in one.pods)]:
             self._leave(workload, SimState.absent)
             self._wait(workload)
-        self._note("left", name)
+        self.note_of("left", name)
 
     def cut_anew(self, name: str, mode: Mode) -> bool:
         """Its GPUs are given out otherwise from now on; whether nobody was on it."""
@@ -407,17 +273,21 @@ class World:
             return False
         node.mode = mode
         node.first = self._free.lay_anew(self._nodes.index(node), node.slots, (mode, node.model), node.crowd)
-        self.slot_node = self._free.node_of
-        self.seat_at = np.append(self.seat_at, np.full(node.slots, -1))
-        self.uuids += _name_devices(node)
+        self._lengthen(node)
         self.pods_version += 1
-        self._note("cut anew", name)
+        self.note_of("cut anew", name)
         self._serve_queue()
         return True
 
+    def _lengthen(self, node: SimNode) -> None:
+        """Its slots are the last."""
+        self.slot_node = self._free.node_of
+        self.seat_at = np.append(self.seat_at, np.full(node.slots, -1))
+        self.uuids += name_devices(node)
+
     def evict(self, workload: SimWorkload, number: int) -> None:
         """One of its pods had to go: another comes elsewhere; where there is no room for it alone, all begin anew."""
-        self._note("evicted", workload.uid, "product")
+        self.note_of("evicted", workload.uid, "product")
         found = self._free.take(workload.mode, workload.part.model, workload.part.gpus)
         if found is None or workload.part.pods == 1 or workload.state is not SimState.running:
             self._free.give_back(found or ())
@@ -427,7 +297,7 @@ class World:
         before, seats = workload.pods[number], self._seats_of(workload, number)
         self._free.give_back(before.slots)
         self.seat_at[list(before.slots)] = -1
-        node, uid = self._nodes[int(self.slot_node[found[0]])].name, _make_uid(f"{before.uid}/evicted")
+        node, uid = self._nodes[int(self.slot_node[found[0]])].name, make_uid(f"{before.uid}/evicted")
         ready_at = self.now + self.start_seconds
         moved = SimPod(before.name, uid, self.now, self.now, ready_at, node, found)
         workload.pods = (*workload.pods[:number], moved, *workload.pods[number + 1 :])
@@ -443,7 +313,7 @@ class World:
     def _serve_again(self, workload: SimWorkload, number: int, uid: str) -> None:
         if workload.state is SimState.running and workload.pods[number].uid == uid:
             self.running[self._seats_of(workload, number)] = True
-            self._note("moved", workload.uid)
+            self.note_of("moved", workload.uid)
 
     def amount(self, fault: Fault) -> float:
         return self.faults.get(fault, _WELL).amount
@@ -469,12 +339,12 @@ class World:
                 self.at(part.restarts_at, functools.partial(self._restart, workload))
 
     def _arrive(self, workload: SimWorkload) -> None:
-        self._note("arrived", workload.uid)
+        self.note_of("arrived", workload.uid)
         self._wait(workload)
 
     def _restart(self, workload: SimWorkload) -> None:
         if workload.state is SimState.running:
-            self._note("restarted", workload.uid, "person")
+            self.note_of("restarted", workload.uid, "person")
             self._leave(workload, SimState.absent)
             self._wait(workload)
 
@@ -482,7 +352,7 @@ class World:
         workload.life += 1
         workload.mode, workload.patch = workload.part.mode, ()
         workload.pods = tuple(
-            SimPod(f"{workload.part.name}-{number}", _make_uid(f"{workload.uid}/{workload.life}/{number}"), self.now)
+            SimPod(f"{workload.part.name}-{number}", make_uid(f"{workload.uid}/{workload.life}/{number}"), self.now)
             for number in range(workload.part.pods)
         )
         self._turn(workload, SimState.waiting)
@@ -499,7 +369,7 @@ class World:
             return
         workload.mode, workload.patch = mode, patch
         self._gives[workload.seats] = mode != workload.part.mode
-        self._note("admitted" if mode == workload.part.mode else "shares", workload.uid)
+        self.note_of("admitted" if mode == workload.part.mode else "shares", workload.uid)
         self._queue.append(workload)
         self._serve_queue()
 
@@ -559,7 +429,7 @@ class World:
         self.running[workload.seats] = state is SimState.running
         self._paused[workload.seats] = self._is_paused[workload.number] = state is SimState.paused
         self.pods_version += 1
-        self._note(state, workload.uid)
+        self.note_of(state, workload.uid)
 
     # ---- pauses, resumes, and people --------------------------------------------------------------------------------
 
@@ -568,7 +438,7 @@ class World:
         workload = self._by_uid[thing["metadata"]["uid"]]
         workload.object, workload.view = thing, edits.see(thing)
         self.objects_version += 1
-        self._note("edited", workload.uid, by)
+        self.note_of("edited", workload.uid, by)
         is_stopped = edits.has_stopped(thing)
         if is_stopped and workload.state in (SimState.waiting, SimState.starting, SimState.running):
             workload.by_hand = _find_hand(workload.view, by)
@@ -577,90 +447,10 @@ class World:
         elif not is_stopped and workload.state is SimState.paused:
             workload.resumes += not workload.by_hand
             self._wait(workload)
-        self._read_notice(workload)
-
-    def _read_notice(self, workload: SimWorkload) -> None:
-        episode = workload.view.marks.get(names.IDLE_EPISODE, "")
-        pending = workload.view.marks.get(names.PENDING_SINCE, "")
-        if pending != workload.pending:
-            workload.pending, workload.noticed_at = pending, self.now if pending else None
-        if not episode or episode == workload.noticed:
-            return
-        workload.noticed = episode
-        self._note("noticed", workload.uid, "product")
-        after = workload.owner.answer(self._rng)
-        if after is not None:
-            self.at(self.now + after, functools.partial(self._acknowledge, workload, episode))
-
-    def _acknowledge(self, workload: SimWorkload, episode: str) -> None:
-        if workload.view.marks.get(names.IDLE_EPISODE) != episode or workload.state is not SimState.running:
-            return
-        workload.acks += 1
-        self._note("acknowledged", workload.uid, "person")
-        kept = edits.acknowledge(workload.object, self.now, workload.owner.keeps_hours, workload.who)
-        self.notice(kept, "person")
-
-    def _miss(self, workload: SimWorkload) -> None:
-        """Its owner wants to use it, and it is not there."""
-        if workload.missed_since is not None:
-            return
-        workload.missed_since = self.now
-        if self.now - workload.since <= REGRET and not workload.by_hand:
-            workload.regrets += 1
-            self._note("regretted", workload.uid, "person")
-        self._note("missed", workload.uid, "person")
-        self.at(self.now + workload.owner.miss(self._rng), functools.partial(self._bring_back, workload))
-
-    def _bring_back(self, workload: SimWorkload) -> None:
-        if workload.state is not SimState.paused:
-            return
-        thing, by = workload.object, workload.who
-        match workload.owner.way:
-            case "command":
-                thing = edits.resume(thing, self.now, by)
-            case "annotation":
-                thing = edits.annotate(thing, {names.RESUME_REQUESTED: by})
-            case "hand":
-                workload.complaints += 1
-                self._note("complained", workload.uid, "person")
-                thing = edits.undo(thing)
-        self.notice(thing, "person")
-
-
-def _move(part: Part, by: Seconds) -> Part:
-    times = part.arrives_at, part.ends_at, part.restarts_at
-    arrives, ends, restarts = (None if at is None else at + by for at in times)
-    return msgspec.structs.replace(part, arrives_at=arrives, ends_at=ends, restarts_at=restarts)
-
-
-def _name_devices(node: SimNode) -> list[str]:
-    """Of each of its slots the GPU."""
-    devices = [f"GPU-{_make_uid(f'{node.name}/{gpu}')}" for gpu in range(node.gpus)]
-    return [device for device in devices for _ in range(PARTS[node.mode])]
+        self._owners.read(workload)
 
 
 def _find_hand(stopped: cluster.Workload, by: str) -> str:
     """Which person stopped it, with our command or without a word; empty: the controller."""
     named = stopped.annotations.get(names.PAUSED_BY, "")
     return named if named.startswith(names.BY_USER) else "somebody" if by == "person" else ""
-
-
-def _make_uid(of: str) -> str:
-    return str(uuid.uuid5(_IDENTITY, of))
-
-
-def _settle(part: Part, number: int, first_seat: int) -> SimWorkload:
-    thing = shapes.make_workload(
-        part.kind, part.namespace, part.name, _make_uid(f"{part.kind}/{part.namespace}/{part.name}"),
-        replicas=part.replicas, gpus=part.gpus, resource=RESOURCES[part.mode], group_size=part.group_size,
-        class_=part.class_, annotations=_wishes(part),
-    )
-    return SimWorkload(
-        part=part, number=number, first_seat=first_seat, object=thing, view=edits.see(thing), mode=part.mode
-    )
-
-
-def _wishes(part: Part) -> dict[str, str]:
-    """Whom its owners want told."""
-    said = {names.OWNER: part.person, names.NOTIFY: f"slack:{part.room}" if part.room else ""}
-    return {key: value for key, value in said.items() if value}

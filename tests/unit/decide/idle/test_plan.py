@@ -202,7 +202,7 @@ def test_whatever_is_asked_about_is_explained_with_its_evidence() -> None:
     snapshot, mandate = world.snapshot(), builders.mandate()
     made = plan.make_plan(snapshot, mandate, Memory(), NOW)
     finding, gpus = made.findings[0], made.findings.evidence(0)
-    assert finding.because == "gr_engine reached 90% (GPU GPU-0 of pod busy-0)"
+    assert finding.because == "gr_engine reached 90%; GPU-0 of pod busy-0"
     assert [(gpu.gpu, gpu.verdict, gpu.reason) for gpu in gpus] == [
         ("GPU-0", Verdict.active, Reason.Busy), ("GPU-1", Verdict.idle, Reason.GoneIdle)]
     assert gpus[0].signals == {"gr_engine": {"max": 0.9, "samples": 60.0, "newest": NOW - 15}, "power": {"max": 300.0}}

@@ -54,8 +54,8 @@ def test_what_is_left_out_is_counted_by_reason() -> None:
     ]
     found = settle(machines, tenant("p", "a"), tenant("elsewhere", "b"), cluster="", unread=3)
     assert found.notes == (
-        "2 nodes left out: is cordoned", "1 nodes left out: has what no machine has",
-        "3 nodes left out: could not be read",
+        "2 nodes left out: each is cordoned", "1 node left out: it has what no machine has",
+        "3 nodes left out: each could not be read",
         "the cluster's own id could not be read: ties are decided by the names of nodes alone",
     )
     assert found.room.nodes.names == ("a",)
@@ -73,7 +73,7 @@ def test_what_is_left_out_is_counted_by_reason() -> None:
 )
 def test_a_node_whose_free_room_is_not_known_is_not_packed(odd: dict[str, Any], why: str) -> None:
     found = settle([machine("a"), machine("b")], tenant("p", "a"), tenant("odd", "a", **odd), tenant("waits"))
-    assert found.notes == (f"1 nodes left out: {why}",)
+    assert found.notes == (f"1 node left out: it {why}",)
     assert found.room.nodes.names == ("b",)
     assert not found.running
     assert [pod.name for pod in found.waiting] == ["ml/waits"]
@@ -82,9 +82,9 @@ def test_a_node_whose_free_room_is_not_known_is_not_packed(odd: dict[str, Any], 
 def test_several_shares_of_one_pod_may_be_on_any_gpus() -> None:
     shared = machine("a", 2, replicas=4)
     found = settle([shared], tenant("p", "a", 0, shared=1), tenant("q", "a", 0, shared=2))
-    assert found.notes == ("1 nodes left out: runs a pod that asks for other shares than its GPUs have",)
+    assert found.notes == ("1 node left out: it runs a pod that asks for other shares than its GPUs have",)
     assert settle([shared], *(tenant(f"p-{n}", "a", 0, shared=1) for n in range(9))).notes == (
-        "1 nodes left out: runs pods that ask for more than it has",
+        "1 node left out: it runs pods that ask for more than it has",
     )
     full = settle([shared], *(tenant(f"p-{n}", "a", 0, shared=1) for n in range(8)))
     assert full.room.gpu.tolist() == [[0, 0]]
@@ -151,3 +151,10 @@ def test_ties_depend_on_the_cluster_and_on_nothing_that_names_tell() -> None:
     orders = [settle(machines, cluster=uid).order.tolist() for uid in ("one", "one", "two")]
     assert orders[0] == orders[1] != orders[2]
     assert orders[0] != sorted(orders[0])
+
+
+def test_what_is_left_out_is_not_in_the_figures_of_the_cluster_and_is_said() -> None:
+    machines = machine("a"), machine("m", left_out="is cut by MIG")
+    room = packing.measure_room(Capacity(machines, (tenant("p", "a"), tenant("q", "m")), "c", 0), NOW)
+    assert (room.gpus, room.allocated_gpus, room.nodes) == (2, 1.0, {"a"})
+    assert room.notes == ("1 node left out: it is cut by MIG",)

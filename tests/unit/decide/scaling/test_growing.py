@@ -336,6 +336,8 @@ def test_a_node_that_is_never_ready_goes_and_the_next_choice_comes() -> None:
     assert made.stockouts[0].failures == 1
     blind = first(look(sight(rule, dead, *pods(8), machines={"default": Unseen("timeout")})))
     assert blind.strays == ()
+    kept = msgspec.structs.replace(dead, kept="people say so")
+    assert first(look(sight(rule, kept, *pods(8)))).releases == ()
 
 
 def machine(name: str, since: float, **more: Any) -> CloudMachine:

@@ -58,7 +58,8 @@ def test_the_score_counts_compute_more_than_memory(gpu: float, memory: float, sc
     (facts(peak=79_000), AdviceKind.none, "nothing smaller"),
     (facts(work=WorkClass.training), AdviceKind.none, "nothing smaller"),
     (facts(work=WorkClass.training, gpus=8.0, each=8, peak=20_000), AdviceKind.fewer, "3 instead of 8"),
-    (facts(each=0), AdviceKind.none, "exactly one whole GPU"),
+    (facts(each=0), AdviceKind.none, "parts of GPUs already"),
+    (facts(each=4, gpus=8.0, p95=0.9), AdviceKind.none, "nothing smaller"),
 ])
 def test_the_first_way_that_is_enough(given: ShareFacts, kind: AdviceKind, because: str) -> None:
     found = sharing.advise(given)

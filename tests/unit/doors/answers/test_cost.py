@@ -270,3 +270,18 @@ async def test_an_attribution_is_what_its_scope_cost_by_what_it_tracks():
 def test_money_is_rounded_half_to_even_as_the_ledger_rounds():
     found = [telling.money(nano) for nano in (5_000_000, 15_000_000, 5_000_001, 0, 12_345_000_000)]
     assert found == [0.0, 0.02, 0.01, 0.0, 12.34]
+
+
+@pytest.mark.accepts("cost", 23)
+def test_savings_add_up_to_the_cent_in_every_line_and_column() -> None:
+    """Each amount rounded for itself would be off by a cent: 0.336 is 0.34 thrice, and 1.008 is 1.01."""
+    rows = [
+        cost.BookedSaving(id=kind, at=0, namespace="red", kind=kind, baseline=cost.UNIT * 1004 // 1000,
+                          actual=cost.UNIT * 668 // 1000, saved=cost.UNIT * 336 // 1000, realised=True)
+        for kind in list(cost.SavingKind)[:3]
+    ]
+    page = exact(telling.show_savings(rows, span=DAY_BEFORE, seen_until=TODAY, currency="USD", own=0, invested=0))
+    for column in ("baseline", "actual", "saved"):
+        assert sum(line[column] for line in page["lines"]) == page[column]
+    assert all(line["baseline"] - line["actual"] == line["saved"] for line in page["lines"])
+    assert (page["baseline"], page["saved"]) == (Decimal("3.01"), Decimal("1.01"))

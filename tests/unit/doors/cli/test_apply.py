@@ -1,13 +1,15 @@
 """`fallow apply`: what is corrected is said, what is wrong ends with 2 and its path, and nothing is half done."""
 
 import json
+from pathlib import Path
 
 import pytest
+import yaml
 from click.testing import CliRunner
 from tests import bad_budgets
 from tests.unit.model.policies import seed_documents
 
-from fallow.doors.cli import apply, corrections
+from fallow.doors.cli import apply, corrections, main
 
 
 def typed(text: str, *words: str):
@@ -42,6 +44,20 @@ def test_each_correction_is_one_line():
     ]
 
 
+def test_every_kind_of_ours_is_printed_and_taken():
+    printed = yaml.safe_load(CliRunner().invoke(main.fallow, ["crds"]).stdout)["items"]
+    shipped = [
+        each for file in Path("deploy/base").glob("*-crd*.yaml") for each in yaml.safe_load_all(file.read_text())
+    ]
+    assert {each["metadata"]["name"] for each in printed} == {each["metadata"]["name"] for each in shipped}
+    for kind in (each["spec"]["names"]["kind"] for each in printed):
+        done = typed(json.dumps({**document(spec={}), "kind": kind}))
+        assert "is none of" not in done.output
+    pool = {"name": "a10g", "capacityType": "spot", "instanceTypes": ["g5.xlarge"], "group": "ml-a10g", "maxSize": 20}
+    done = typed(json.dumps({**document(spec={"provider": "aws", "nodePools": [pool]}), "kind": "AutoscalingPolicy"}))
+    assert done.output == "autoscalingpolicy.gpuautoscaler.io/b is right (nothing was sent)\n"
+
+
 def test_a_space_in_a_duration_and_a_quoted_amount():
     done = typed(json.dumps(document(spec=bad_budgets.spec(budget={"amount": "1999.50", "period": "30 d"}))))
     assert done.stderr.splitlines() == [
@@ -61,7 +77,7 @@ def test_a_space_in_a_duration_and_a_quoted_amount():
     (json.dumps({"spec": {}}), "document 1: kind is missing: it is one of IdlePolicy"),
     (json.dumps({**document(spec={}), "metadata": {}}), "document 1: metadata.name is missing"),
     ("a: [", "standard input is no YAML at line"), ("", "standard input holds no document"),
-    ("- 1", "document 1 is no object"),
+    ("- 1", "standard input, document 1: it is no object with apiVersion, kind"),
 ])
 def test_what_is_wrong_ends_with_two_and_says_where(text, said):
     done = typed(text)

@@ -97,7 +97,7 @@ def test_budgets_are_listed_and_shown(place: Place) -> None:
     assert "87.0" in listed.output
     assert "its status is old" in listed.output
     shown = place.type("budget", "ml-team").output
-    for said in ("team ml", "870.50 of 1000.00 USD", "1204.00 USD", "at-80 (seen)", "spent under it: 12.00 USD"):
+    for said in ("team ml", "870.50 of 1,000.00 USD", "1,204.00 USD", "at-80 (seen)", "spent under it: 12.00 USD"):
         assert said in shown
     row = json.loads(place.type("budget", "ml-team", "-o", "json").output)
     assert (row["spent"], row["usedPercent"], row["isStale"]) == ("870.50", 87.05, True)

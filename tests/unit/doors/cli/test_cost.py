@@ -114,6 +114,9 @@ def test_the_summary_says_where_the_money_went(store):
     assert "COST       786.48 USD for 192.0 GPU-hours" in done.output
     assert "used 108.14; held, not used 63.90; held idle 65.54; cannot tell 98.31; nobody held it 450.59" in done.output
     assert "IDLE MOST  red paid most for GPUs that did nothing: 65.54 of its 163.85\n" in done.output
+    one = run("cost", "--last", "1d", "--cost-store", store, "-n", "red").output
+    assert "HELD IDLE  65.54 of these 163.85 were paid for GPUs that did nothing\n" in one
+    assert "(platform)" not in one  # who asks for one does not hear that the rest is 0
     assert "ROI        no ratio: we cost nothing" in done.output
     week = run("cost", "--last", "7d", "--cost-store", store).output
     assert "BY DAY     " in week
@@ -235,12 +238,14 @@ async def test_ten_hours_of_a_dollar_are_ten_dollars_everywhere(tmp_path):
     assert total.split()[1:3] == ["10.0", "10.00"]
 
 
-@pytest.mark.parametrize("words", ["cost report --by team,model", "cost report --basis use", "cost prices", "cost roi",
-                                   "cost", "cost --format detailed"])
-def test_a_page_fits_a_terminal_of_80_columns(store, words):
+@pytest.mark.parametrize(("words", "columns"), [
+    ("cost report --by team,model", 80), ("cost report --basis use", 80), ("cost prices", 80), ("cost roi", 80),
+    ("cost", 80), ("cost --format detailed", 80), ("cost report", 40), ("cost", 40),
+])
+def test_a_page_fits_its_terminal(store, words, columns):
     leader, follower = pty.openpty()
-    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-    environ = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "TERM": "xterm-256color", "COLUMNS": "80",
+    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    environ = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "TERM": "xterm-256color", "COLUMNS": str(columns),
                "PYTHONIOENCODING": "utf-8"}
     call = "from fallow.doors.cli import enter; enter.fallow()"
     process = subprocess.Popen([sys.executable, "-c", call, *words.split(), "--cost-store", store], stdout=follower,
@@ -253,7 +258,7 @@ def test_a_page_fits_a_terminal_of_80_columns(store, words):
     os.close(leader)
     assert process.wait(60) == 0, said.decode()
     lines = re.sub(r"\x1b\[[0-9;]*m", "", said.decode()).splitlines()
-    assert [line for line in lines if len(line) > 80 and store not in line] == []
+    assert [line for line in lines if len(line) > columns and store not in line] == []
 
 
 # ---- who answers -----------------------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ from fallow.doors.cli import demo_view as view
 from fallow.model.units import HOUR, MINUTE, parse_instant, rfc3339
 from fallow.sim import backtest, cast, stage
 from fallow.sim.servers import store as stores
-from fallow.sim.world import world
+from fallow.sim.world import nouns, world
 from fallow.sim.world.lives import LifeSpan
 
 NOW = parse_instant("2026-11-16T08:35:00Z")
@@ -210,10 +210,10 @@ def test_where_nobody_watches_an_hour_is_a_line() -> None:
 
 
 @pytest.mark.parametrize(("text", "faults"), [
-    ("", []), ("node-lost", [world.Fault.node_lost]), ("all", list(world.Fault)),
-    ("api-slow, clock-jump", [world.Fault.api_slow, world.Fault.clock_jump]),
+    ("", []), ("node-lost", [nouns.Fault.node_lost]), ("all", list(nouns.Fault)),
+    ("api-slow, clock-jump", [nouns.Fault.api_slow, nouns.Fault.clock_jump]),
 ], ids=["none", "one", "all", "two"])
-def test_faults_are_named(text: str, faults: list[world.Fault]) -> None:
+def test_faults_are_named(text: str, faults: list[nouns.Fault]) -> None:
     assert list(demo.read_faults(text)) == faults
 
 
@@ -251,7 +251,7 @@ def test_a_trace_that_is_not_there_or_is_none_is_a_clear_sentence(tmp_path: Path
 
 def test_every_fault_is_documented() -> None:
     page = (ROOT / "docs" / "demo.md").read_text()
-    assert re.findall(r"^\| `([a-z-]+)` \|", page, re.MULTILINE) == [str(fault) for fault in world.Fault]
+    assert re.findall(r"^\| `([a-z-]+)` \|", page, re.MULTILINE) == [str(fault) for fault in nouns.Fault]
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)], ids=["SIGTERM", "Ctrl-C"])
@@ -307,8 +307,8 @@ def test_the_demo_needs_no_tools_of_developers(tmp_path: Path) -> None:
 async def test_who_takes_what_a_pause_freed_and_who_was_stopped_by_hand_is_told(tmp_path: Path) -> None:
     """Two GPUs, and a third workload that waits for one of them until somebody pauses the first by hand."""
     span = LifeSpan(NOW, MINUTE, 120)
-    parts = [world.Part("ml", name) for name in ("first", "second", "third")]
-    made = world.World([world.SimNode("gpu-1", gpus=2)], parts, np.full((3, 120), 50, np.uint8), span)
+    parts = [nouns.Part("ml", name) for name in ("first", "second", "third")]
+    made = world.World([nouns.SimNode("gpu-1", gpus=2)], parts, np.full((3, 120), 50, np.uint8), span)
     async with stage.open_stage(made, tmp_path) as on:
         director = demo_director.Director(on, speed=0.0, length=2 * HOUR, stop=asyncio.Event())
         await director.step()
@@ -329,8 +329,8 @@ async def test_who_takes_what_a_pause_freed_and_who_was_stopped_by_hand_is_told(
 async def test_what_people_do_by_hand_is_told_and_the_hints_name_who_is_in_notice(tmp_path: Path) -> None:
     span, wanted = LifeSpan(NOW, MINUTE, 120), np.zeros((3, 120), np.uint8)
     wanted[2] = 50
-    parts = [world.Part("ml", name, owner="absent") for name in ("first", "second", "busy")]
-    made = world.World([world.SimNode("gpu-1")], parts, wanted, span)
+    parts = [nouns.Part("ml", name, owner="absent") for name in ("first", "second", "busy")]
+    made = world.World([nouns.SimNode("gpu-1")], parts, wanted, span)
     first, second = (stores.Key("apps", "Deployment", "ml", name) for name in ("first", "second"))
     async with stage.open_stage(made, tmp_path, flags={"freeze_jump": "100"}) as on:
         director = demo_director.Director(on, speed=0.0, length=2 * HOUR, stop=asyncio.Event())
@@ -356,7 +356,7 @@ async def test_a_notice_that_lapses_is_told(tmp_path: Path) -> None:
     """Quiet until its owner is told, then at work again."""
     span, wanted = LifeSpan(NOW, MINUTE, 120), np.zeros((2, 120), np.uint8)
     wanted[0, 45:], wanted[1] = 50, 50
-    made = world.World([world.SimNode("gpu-1")], [world.Part("ml", "llm"), world.Part("ml", "busy")], wanted, span)
+    made = world.World([nouns.SimNode("gpu-1")], [nouns.Part("ml", "llm"), nouns.Part("ml", "busy")], wanted, span)
     async with stage.open_stage(made, tmp_path, flags={"freeze_jump": "100"}) as on:
         director = demo_director.Director(on, speed=0.0, length=2 * HOUR, stop=asyncio.Event())
         while made.now < NOW + HOUR:

@@ -107,6 +107,27 @@ def test_ctrl_c_in_the_middle_of_a_callback_is_quiet_too():
     assert (done.stdout, done.stderr) == ("interrupted\n", "")
 
 
+BUSY = """
+import signal
+from fallow.doors.cli import interrupts
+async def compute():
+    signal.raise_signal(signal.SIGINT)
+    print("went on")
+try:
+    interrupts.run_busily(compute())
+except KeyboardInterrupt:
+    print("interrupted", signal.getsignal(signal.SIGINT) is signal.default_int_handler)
+"""
+
+
+@pytest.mark.parametrize(("is_ignored", "said"), [(False, "interrupted True\n"), (True, "went on\n")])
+def test_ctrl_c_ends_what_computes_and_never_waits(is_ignored, said):
+    ignore = (lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)) if is_ignored else None
+    done = subprocess.run([sys.executable, "-c", BUSY], env=CLEAN, capture_output=True, text=True, check=False,
+                          preexec_fn=ignore)
+    assert (done.stdout, done.stderr) == (said, "")
+
+
 def test_what_a_callback_gets_wrong_is_still_said():
     wrong = MID_CALLBACK.replace("signal.raise_signal(signal.SIGINT)", "timer.cancel()").replace("(60)", "(0)")
     done = subprocess.run([sys.executable, "-c", wrong], env=CLEAN, capture_output=True, text=True, check=False)
@@ -142,6 +163,16 @@ def test_a_verb_that_is_nearly_right_is_suggested():
     done = run("idel")
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1] == "Error: there is no command 'idel'; did you mean `fallow idle`?"
+
+
+@pytest.mark.parametrize(("words", "said"), [
+    ("cost reprot", "'reprot'; did you mean `fallow cost report` or"),
+    ("scale paln", "did you mean `fallow scale plan`?"), ("pack plna", "did you mean `fallow pack plan`?"),
+    ("cost savings", "there is no command 'savings'; --help lists"),
+])
+def test_a_command_of_a_command_that_is_not_there_is_told_in_the_same_way(words, said):
+    done = CliRunner().invoke(main.fallow, words.split(), prog_name="fallow")
+    assert (done.exit_code, said in done.stderr.splitlines()[-1]) == (2, True), done.output
 
 
 @pytest.mark.parametrize("verb", main.VERBS)

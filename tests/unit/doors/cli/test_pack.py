@@ -162,7 +162,7 @@ def test_traces_that_are_missing_are_a_sentence_and_exit_3(tmp_path: Path, root:
         (["plan", "--kubeconfig", "x"], "are for --cluster"), (["plan", "-o", "policy"], "is for --cluster"),
         (["simulate", "--seed", "-1"], "--seed"),
         (["defrag", "--budget", "-1"], "--budget"), (["simulate", "-o", "wide"], "'wide' is not one of"),
-        (["sort"], "No such command 'sort'"),
+        (["sort"], "there is no command 'sort'"),
     ],
 )
 def test_bad_words_are_usage_errors(root: Path, words: list[str], says: str) -> None:

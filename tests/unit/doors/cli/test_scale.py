@@ -101,3 +101,8 @@ def test_what_cannot_be_simulated_says_why(words: list[str], code: int, because:
 
 def test_mixes_and_traces_are_listed() -> None:
     assert {"weekly", "sweeps", "sample-pods"} <= set(simulate("--trace", "help").output.split())
+
+
+def test_a_month_of_nobody_names_what_can_be_played() -> None:
+    done = CliRunner().invoke(main.fallow, ["scale", "simulate", "--trace", "nosuch"])
+    assert (done.exit_code, "made up are weekly, sweeps" in done.output) == (3, True), done.output

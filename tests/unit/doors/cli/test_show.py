@@ -57,6 +57,22 @@ def test_the_word_for_what_comes_next_is_never_broken(monkeypatch):
     assert "Acknowledged" in show.grid(["NAMESPACE", "WORKLOAD", "GPUS", "IDLE FOR", "NEXT"], rows)
 
 
+def test_a_column_that_is_not_there_can_be_spared(monkeypatch):
+    draw(monkeypatch, Terminal(), [], columns=40)
+    shown = show.grid(["KEY", "KWH"], [("a" * 38, 1.0)], spare=("CO2_KG", "KWH"))
+    assert click.unstyle(shown).splitlines() == ["KEY", "a" * 38]
+
+
+@pytest.mark.parametrize(("columns", "bar"), [(40, 28), (80, 60), (3, 1)])
+def test_a_bar_is_no_wider_than_its_terminal(monkeypatch, columns, bar):
+    draw(monkeypatch, Terminal(), [], columns=columns)
+    assert show.fit_bar(60) == bar
+    marks = show.join_words([("#", "", "a word of some length")] * 3)
+    assert max(map(len, marks.splitlines())) <= max(columns, len("# a word of some length"))
+    monkeypatch.setattr("sys.stdout", io.StringIO())
+    assert show.fit_bar(60) == 60
+
+
 def test_a_pipe_gets_each_row_on_one_line(monkeypatch):
     shown = draw(monkeypatch, io.StringIO(), [LONG, LONG])
     assert len(shown.splitlines()) == 3

@@ -12,7 +12,7 @@ import pytest_asyncio
 from fallow.clients import exposition
 from fallow.model.units import MINUTE
 from fallow.sim.servers import dcgm, exporter
-from fallow.sim.world import lives, world
+from fallow.sim.world import lives, nouns, world
 from fallow.sim.world.lives import LifeSpan
 
 SPAN = LifeSpan(0.0, MINUTE, 120)
@@ -22,12 +22,12 @@ METRICS = (
 )
 
 
-def make_world(mode: world.Mode = "whole", pods: int = 1) -> world.World:
+def make_world(mode: nouns.Mode = "whole", pods: int = 1) -> world.World:
     """One node; busy at 80 % in minute 1 only, from then on quiet."""
-    part = world.Part("ml", "llm", replicas=pods, mode=mode)
+    part = nouns.Part("ml", "llm", replicas=pods, mode=mode)
     wanted = np.zeros((pods, SPAN.columns), np.uint8)
     wanted[:, 1] = 80
-    return world.World([world.SimNode("gpu-1", gpus=2, mode=mode)], [part], wanted, SPAN)
+    return world.World([nouns.SimNode("gpu-1", gpus=2, mode=mode)], [part], wanted, SPAN)
 
 
 def read(page: bytes) -> dict[str, list[tuple[dict[str, str], float]]]:
@@ -96,7 +96,7 @@ def test_a_mig_instance_has_its_own_lines_and_no_utilisation() -> None:
     page = show(exporter.ExporterServer(here), here)
     assert page["DCGM_FI_DEV_GPU_UTIL"] == []
     held = [labels for labels, _ in page["DCGM_FI_PROF_GR_ENGINE_ACTIVE"] if "pod" in labels]
-    assert {labels["GPU_I_PROFILE"] for labels in held} == {world.MIG_PROFILE}
+    assert {labels["GPU_I_PROFILE"] for labels in held} == {nouns.MIG_PROFILE}
     assert len({(labels["UUID"], labels["GPU_I_ID"]) for labels in held}) == 2
 
 
@@ -125,7 +125,7 @@ def test_pods_that_share_a_gpu_fill_it_together(mode: str) -> None:
 def test_counters_that_lie_leave_utilisation_and_power_true() -> None:
     here = make_world()
     server = exporter.ExporterServer(here)
-    here.switch_on(world.Fault.exporter_zero, ["gpu-1"])
+    here.switch_on(nouns.Fault.exporter_zero, ["gpu-1"])
     here.advance(180.0)
     page = show(server, here)
     assert {value for _, value in page["DCGM_FI_PROF_GR_ENGINE_ACTIVE"]} == {0.0}
@@ -150,8 +150,8 @@ async def served() -> AsyncIterator[tuple[world.World, str]]:
     await server.stop()
 
 
-@pytest.mark.parametrize("fault", [world.Fault.exporter_silent, world.Fault.node_lost], ids=str)
-async def test_a_silent_exporter_gives_no_page(served: tuple[world.World, str], fault: world.Fault) -> None:
+@pytest.mark.parametrize("fault", [nouns.Fault.exporter_silent, nouns.Fault.node_lost], ids=str)
+async def test_a_silent_exporter_gives_no_page(served: tuple[world.World, str], fault: nouns.Fault) -> None:
     here, url = served
     async with aiohttp.ClientSession() as http:
         async with http.get(url) as well:

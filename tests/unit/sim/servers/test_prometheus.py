@@ -15,7 +15,7 @@ from fallow.model.units import DAY, HOUR, MINUTE
 from fallow.observe.usage import inquiry, spans
 from fallow.sim.servers import exporter
 from fallow.sim.servers.prometheus import promql, samples, server
-from fallow.sim.world import world
+from fallow.sim.world import nouns, world
 from fallow.sim.world.lives import LifeSpan
 
 SPAN = LifeSpan(1000 * DAY, MINUTE, 240)
@@ -29,7 +29,7 @@ class Scene:
     def __init__(self) -> None:
         wanted = np.zeros((1, SPAN.columns), np.uint8)
         wanted[0, 10] = 80
-        self.world = world.World([world.SimNode("gpu-1", gpus=2)], [world.Part("ml", "llm")], wanted, SPAN)
+        self.world = world.World([nouns.SimNode("gpu-1", gpus=2)], [nouns.Part("ml", "llm")], wanted, SPAN)
         self.exporters = exporter.ExporterServer(self.world)
         self.server = server.PrometheusServer(
             self.world, self.exporters, samples.KeptSamples({"gpu-1": 9400}), lambda: self.world.now + AHEAD
@@ -122,7 +122,7 @@ async def test_a_question_that_is_not_known_is_an_error_and_never_an_empty_succe
 def test_a_series_that_the_page_does_not_show_any_more_is_stale_at_once(scene: Scene) -> None:
     scene.play(5)
     assert len(scene.ask(GR + '{exported_pod="llm-0"}')) == 1
-    scene.world._leave(scene.world.workloads[0], world.SimState.finished)
+    scene.world._leave(scene.world.workloads[0], nouns.SimState.finished)
     scene.play(1)
     assert scene.ask(GR + '{exported_pod="llm-0"}') == []
     assert scene.ask("count_over_time(" + GR + '{exported_pod="llm-0"}[10m])')[0].value == 5.0
@@ -130,7 +130,7 @@ def test_a_series_that_the_page_does_not_show_any_more_is_stale_at_once(scene: S
 
 def test_an_exporter_that_does_not_answer_is_down_and_its_series_stale(scene: Scene) -> None:
     scene.play(5)
-    scene.world.switch_on(world.Fault.exporter_silent, ["gpu-1"])
+    scene.world.switch_on(nouns.Fault.exporter_silent, ["gpu-1"])
     scene.play(1)
     assert [each.value for each in scene.ask("max by (job,instance)(up{}) == 0")] == [0.0]
     assert scene.ask(GR + "{}") == []

@@ -18,7 +18,7 @@ from fallow.clients.prometheus import auth, client
 from fallow.model.units import MINUTE
 from fallow.sim.traces import history, published
 from fallow.sim.world.lives import NONE, LifeSpan
-from fallow.sim.world.world import Part, SimState
+from fallow.sim.world.nouns import Part, SimState
 
 T0 = 1_662_858_720
 HEADER = "pod,timestamp,duty_percent,memory_used_bytes"

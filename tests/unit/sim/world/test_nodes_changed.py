@@ -8,7 +8,8 @@ from fallow import names
 from fallow.sim.servers import partitions
 from fallow.sim.servers import store as stores
 from fallow.sim.world import lives, shapes
-from fallow.sim.world.world import Part, SimNode, SimState, World
+from fallow.sim.world.nouns import Part, SimNode, SimState
+from fallow.sim.world.world import World
 
 MINUTE = 60.0
 

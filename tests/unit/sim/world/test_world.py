@@ -13,7 +13,8 @@ from fallow.model.units import HOUR, MINUTE
 from fallow.sim import cast
 from fallow.sim.world import edits, laws, shapes
 from fallow.sim.world.lives import NONE, LifeSpan
-from fallow.sim.world.world import Fault, Part, SimNode, SimState, World
+from fallow.sim.world.nouns import Fault, Part, SimNode, SimState
+from fallow.sim.world.world import World
 
 START = cast.MONDAY
 

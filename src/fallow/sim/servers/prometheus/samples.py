@@ -63,11 +63,25 @@ class KeptSamples:
     """`ports`: of each node's exporter."""
 
     def __init__(self, ports: Mapping[str, int]) -> None:
-        self._targets = {node: KeptTarget(_label_target(node, port), array("d")) for node, port in ports.items()}
+        self._targets: dict[str, KeptTarget] = {}
         self._by_metric: dict[str, list[KeptSeries]] = {}
-        self._up = {node: self._begin("up", one.labels, one, one.asked) for node, one in self._targets.items()}
+        self._up: dict[str, KeptSeries] = {}
+        self._gone = set[str]()  # nodes that are asked no more
         self._held: dict[tuple[str, dcgm.Hold], list[KeptSeries]] = {}
+        for node, port in ports.items():
+            self.follow(node, port)
         self._swept: Instant = 0.0
+
+    def follow(self, node: str, port: int) -> None:
+        made = self._targets[node] = KeptTarget(_label_target(node, port), array("d"))
+        self._up[node] = self._begin("up", made.labels, made, made.asked)
+
+    def follows(self, node: str) -> bool:
+        return node in self._targets and node not in self._gone
+
+    def forget(self, node: str) -> None:
+        """It is asked no more; what it said stays."""
+        self._gone.add(node)
 
     def of(self, metric: str) -> Sequence[KeptSeries]:
         return self._by_metric.get(metric, ())

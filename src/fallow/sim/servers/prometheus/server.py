@@ -57,7 +57,10 @@ class PrometheusServer:
     def scrape(self) -> None:
         """One round, at this instant of the world."""
         for node in self._world.nodes.values():
-            self.kept.note(node.name, self._exporters.measure(node), self._world.now)
+            if self.kept.follows(node.name):
+                self.kept.note(node.name, self._exporters.measure(node), self._world.now)
+            if not node.there:  # once more, which fails: then its target goes with its exporter
+                self.kept.forget(node.name)
         self.kept.sweep(self._world.now)
 
     async def _answer(self, request: web.Request) -> web.Response:

@@ -1,0 +1,73 @@
+"""Metrics of nodes that come and go: every name of the specification once, with its labels; what is not known is not
+there."""
+
+import re
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from tests.unit.decide.scaling.stage import NOW, ON_DEMAND, SPOT, look, node, pod, pods, policy, pool, sight
+
+from fallow import telemetry
+from fallow.account.scaling import ScalingAccount
+from fallow.model.policies.scaling import Prewarming
+from fallow.model.scaling import ScalingSight
+
+POLICY = frozenset({"policy"})
+TIER = POLICY | {"capacity_type"}
+# Section 10; of several policies each is told apart.
+NAMES = {
+    "scaling_actions_total": TIER | {"action", "success"}, "scaling_duration_seconds": POLICY | {"action"},
+    "node_count": TIER, "desired_node_count": POLICY, "cluster_utilization": POLICY, "pending_pods": POLICY,
+    "underutilized_nodes": POLICY, "spot_interruptions_total": POLICY, "spot_termination_warnings": POLICY,
+    "spot_savings_percentage": POLICY, "estimated_monthly_cost_usd": TIER, "estimated_monthly_savings_usd": POLICY,
+    "predictive_scaling_enabled": POLICY, "predicted_utilization": POLICY, "prediction_confidence": POLICY,
+    "scale_up_cooldown_remaining_seconds": POLICY, "scale_down_cooldown_remaining_seconds": POLICY,
+    "multi_tier_scaling_enabled": POLICY, "capacity_type_preference": TIER, "reconcile_errors_total": frozenset(),
+    "reconcile_duration_seconds": frozenset(), "last_reconcile_timestamp": frozenset(),
+    "pending_pods_by_verdict": POLICY | {"verdict"}, "scaling_blocked": POLICY | {"reason"},
+    "brake_engaged": POLICY | {"reason"}, "stockout": TIER | {"pool"}, "drain_duration_seconds": POLICY,
+    "prewarm_total": POLICY | {"result"}, "forecast_wape": POLICY | {"model"}, "squatted_nodes": POLICY,
+}
+
+
+def test_every_name_of_the_specification_is_declared_once_with_its_labels() -> None:
+    declared: dict[str, list[frozenset[str]]] = {}
+    for metric in telemetry.METRICS:
+        declared.setdefault(metric.name, []).append(frozenset(metric.labels))
+    for name, labels in NAMES.items():
+        assert declared.get(f"gpu_autoscaler_{name}") == [labels], name
+
+
+def measure(seen: ScalingSight) -> dict[str, dict[tuple[str, ...], float]]:
+    metrics = telemetry.Telemetry()
+    ScalingAccount(metrics).measure(seen, look(seen), NOW, 0.1)
+    found: dict[str, dict[tuple[str, ...], float]] = {}
+    for family in text_string_to_metric_families(metrics.text().decode()):
+        for sample in family.samples:
+            key = tuple(value for label, value in sorted(sample.labels.items()) if label != "policy")
+            found.setdefault(sample.name.removeprefix("gpu_autoscaler_"), {})[key] = sample.value
+    return found
+
+
+def test_what_is_there_is_told() -> None:
+    rule = policy(pool(), pool("cheap", SPOT), prewarming=Prewarming())
+    found = measure(sight(rule, node("a"), node("b", tier=SPOT, pool="cheap"), pod("x", 8, "a"), *pods(2, 8)))
+    assert found["node_count"] == {("spot",): 1, ("on-demand",): 1, ("reserved",): 0}
+    assert found["cluster_utilization"] == {(): 0.5}
+    assert found["pending_pods"] == {(): 1}
+    assert found["pending_pods_by_verdict"] == {("FitsNow",): 1, ("NeedsNode",): 1}
+    assert found["capacity_type_preference"] == {("spot",): 1, ("on-demand",): 2, ("reserved",): 3}
+    assert found["estimated_monthly_cost_usd"] == {("spot",): 5840, ("on-demand",): 5840}
+    assert (found["predictive_scaling_enabled"], found["multi_tier_scaling_enabled"]) == ({(): 1}, {(): 1})
+    assert found["last_reconcile_timestamp"] == {(): NOW}
+
+
+@pytest.mark.parametrize("name", [
+    "cluster_utilization", "predicted_utilization", "prediction_confidence", "forecast_wape", "spot_savings_percentage",
+    "estimated_monthly_cost_usd", "estimated_monthly_savings_usd", "brake_engaged", "stockout",
+])
+def test_what_is_not_known_is_not_there(name: str) -> None:
+    rule = policy(pool(tier=ON_DEMAND), prewarming=Prewarming())
+    found = measure(sight(rule, node("a", price=None, use=None), measured="Prometheus is down"))
+    assert not re.search(r"\bnan\b", str(found.get(name, {})))
+    assert found.get(name, {}) == {}
