@@ -77,6 +77,8 @@ def scene() -> Scene:
     ("sum(max_over_time(" + GR + '{exported_pod="llm-0"}[1h]))', [0.8]),
     (GR + '{exported_pod="llm-0"} and changes(' + GR + "[1h]) > 0", [0.0]),
     (GR + '{exported_pod="llm-0"} and changes(' + GR + "[1h]) > 5", []),
+    (GR + '{exported_pod="llm-0"} unless changes(' + GR + "[1h]) > 5", [0.0]),
+    (GR + '{exported_pod="llm-0"} unless changes(' + GR + "[1h]) > 0", []),
     (GR + '{exported_pod="llm-0"} offset 20m', [0.8]),
     ("present_over_time(" + GR + '{exported_pod="llm-0"}[2m])', [1.0]),
     ("last_over_time(" + GR + '{exported_pod="llm-0"}[20m] offset 20m)', [0.8]),
