@@ -98,7 +98,7 @@ def test_a_rise_is_carried_on_to_the_borders_and_resets_are_counted() -> None:
 
 
 @pytest.mark.parametrize("question", [
-    "", "rate(up{}[5m])", "group by (job)(up{})", "up{} unless up{}", "up{} % up{}", "up{", "up{job=}", 'up{job="a}',
+    "", "rate(up{}[5m])", "group by (job)(up{})", "up{} ^ up{}", "up{} % up{}", "up{", "up{job=}", 'up{job="a}',
     "max without (job)(up{})", "up{}[5m]", "max_over_time(up{}[5m:1s])", "max_over_time((up{})[5m])",
     "max_over_time((max_over_time(up{}[1d:1m]))[1d:1m])", "quantile_over_time(up{}[5m])",
     "up{} @ 5", "up{} up{}", "§", 'up{job=~"("}',
