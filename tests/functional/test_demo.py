@@ -58,8 +58,8 @@ def test_a_short_day_ends_by_itself_with_its_report(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory) -> subprocess.CompletedProcess[str]:
-    """Ten nodes: the tenth shares its GPUs by MPS, one of two that are alike is cut anew, four are rented."""
-    played = play(tmp_path_factory.mktemp("traces"), "--hours", "6", "--nodes", "10")
+    """The tenth node shares its GPUs by MPS, one of several that are alike is cut anew, seven are rented."""
+    played = play(tmp_path_factory.mktemp("traces"), "--hours", "6", "--nodes", "16")
     assert played.returncode == 0, played.stdout + played.stderr
     return played
 

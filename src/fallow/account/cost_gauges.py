@@ -177,7 +177,7 @@ async def read_levels(
         freed_gpu_hours=sum(counterfactuals.read_details(row).gpu_hours for row in real if not row.realised),
         acks=_add_acks(acked), unpriced_gpu_hours=_hours(sum(one.total.unpriced for one in of_month)),
         hours_by_class={
-            one.key: _hours(held) for one in by_class if (held := _of_holders(one).gpu_micro_seconds)
+            one.key: _hours(held) for one in by_class if (held := one.held.gpu_micro_seconds)
         },
         workloads=_find_top(_regroup(of_day, *range(len(_POD), len(_POD) + len(_WORKLOAD)))),
         lag=max(0.0, now - meta.seen_until),
@@ -198,12 +198,8 @@ def _regroup(sums: Iterable[CostSum], *places: int) -> list[CostSum]:
     return [CostSum(key=key, begin=0, end=0, parts=parts) for key, parts in sorted(groups.items())]
 
 
-def _of_holders(one: CostSum) -> Amounts:
-    return sum((part for state, part in one.parts.items() if state is not SpendState.unallocated), Amounts())
-
-
 def _held(sums: Iterable[CostSum]) -> dict[Labels, Nano]:
-    return {one.key: held.cost for one in sums if (held := _of_holders(one)).gpu_micro_seconds}
+    return {one.key: held.cost for one in sums if (held := one.held).gpu_micro_seconds}
 
 
 def _bound(values: Mapping[Labels, Nano], most: int) -> dict[Labels, Nano]:

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
-from fallow.account import ledger_read, ledger_runs, ledger_write
+from fallow.account import ledger_read, ledger_runs, ledger_stored, ledger_write
 from fallow.account.ledger_names import NumberBook
 from fallow.account.ledger_read import NameBook
 from fallow.account.ledger_rows import LAST
@@ -176,7 +176,7 @@ class Ledger:
         spool = self._spool
         if spool is None or not spool.count:
             return
-        done = (await self._read(ledger_write.read_meta)).spooled
+        done = (await self._read(ledger_stored.read_meta)).spooled
         records = await asyncio.to_thread(spool.read)
         names = [name for name, _ in records]
         for name, batch in records[names.index(done) + 1 if done in names else 0 :]:
@@ -238,7 +238,7 @@ class Ledger:
     # ---- reading ------------------------------------------------------------------------------------------------
 
     async def read_meta(self) -> LedgerMeta:
-        return (await self._read(ledger_write.read_meta)).meta
+        return (await self._read(ledger_stored.read_meta)).meta
 
     async def sums(self, asked: CostQuery) -> list[CostSum]:
         """ValueError where the zone or the step cannot be."""
@@ -269,7 +269,7 @@ class Ledger:
 
     def _sum_all(self, on: SqlSession) -> Nano:
         """What is rolled up is summed once for each generation of it."""
-        stored = ledger_write.read_meta(on)
+        stored = ledger_stored.read_meta(on)
         until, (generation, of, total) = stored.meta.rolled_until, self._rolled_total
         if (generation, of) != (stored.generation, until):
             total = ledger_read.sum_rolled_costs(on, until)
@@ -311,7 +311,7 @@ class Ledger:
 
 def _set_currency(on: SqlSession, currency: str) -> str:
     on.run(questions.SET_CURRENCY, (currency,))
-    return ledger_write.read_meta(on).meta.currency
+    return ledger_stored.read_meta(on).meta.currency
 
 
 # ---- on a file -------------------------------------------------------------------------------------------------------

@@ -8,11 +8,12 @@ another writer had the ledger in between.
 import hashlib
 import secrets
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 import msgspec
 
 from fallow.account.ledger_rows import IntervalRow, RowNumbers
+from fallow.account.ledger_stored import read_listed
 from fallow.account.schema import questions
 from fallow.clients.database.session import SqlRow, SqlSession
 from fallow.model import cost
@@ -81,7 +82,7 @@ def number_parts(on: SqlSession, book: NumberBook, wanted: Iterable[tuple[str, s
     fresh = [one for one in dict.fromkeys(wanted) if one not in book.parts]
     if not fresh:
         return
-    for gpu, slot, number in _find(on, questions.FIND_PARTS, list({gpu for gpu, _ in fresh})):
+    for gpu, slot, number in read_listed(on, questions.FIND_PARTS, list({gpu for gpu, _ in fresh})):
         book.parts[gpu, slot] = number
     rest = [one for one in fresh if one not in book.parts]
     _add(on, "cost_parts", questions.PARTS, book.parts, rest, lambda part: part)
@@ -90,7 +91,7 @@ def number_parts(on: SqlSession, book: NumberBook, wanted: Iterable[tuple[str, s
 def number_pods(on: SqlSession, book: NumberBook, names: dict[str, str], shared: Collection[str]) -> None:
     """By uid."""
     fresh = [uid for uid in names if uid not in book.pods]
-    book.pods.update(_find(on, questions.FIND_PODS, fresh))
+    book.pods.update(read_listed(on, questions.FIND_PODS, fresh))
     rest = [uid for uid in fresh if uid not in book.pods]
     _add(on, "cost_pods", questions.PODS, book.pods, rest, lambda uid: (uid, names[uid], int(uid in shared)))
 
@@ -99,7 +100,7 @@ def number_keys(on: SqlSession, book: NumberBook, wanted: Iterable[CostKey]) -> 
     fresh = {_digest(key): key for key in set(wanted) if key not in book.keys}
     if not fresh:
         return
-    for digest, number in _find(on, questions.FIND_KEYS, list(fresh)):
+    for digest, number in read_listed(on, questions.FIND_KEYS, list(fresh)):
         book.keys[fresh[digest]] = number
     rest = {key: digest for digest, key in sorted(fresh.items()) if key not in book.keys}
     if not rest:
@@ -122,7 +123,7 @@ def number_prices(on: SqlSession, book: NumberBook, wanted: Iterable[str], rows:
     """A price that was booked stays as it was."""
     known = {row.price_id: row for row in rows}
     fresh = [one for one in dict.fromkeys((*known, *wanted)) if one and one not in book.prices]
-    book.prices.update(_find(on, questions.FIND_PRICES, fresh))
+    book.prices.update(read_listed(on, questions.FIND_PRICES, fresh))
     rest = [one for one in fresh if one not in book.prices]
     _add(
         on, "cost_prices", questions.PRICES, book.prices, rest,
@@ -135,7 +136,7 @@ def _number_dims(on: SqlSession, book: NumberBook, wanted: Sequence[Dims]) -> No
     fresh = {_digest(dims): dims for dims in wanted if dims not in book.dims}
     if not fresh:
         return
-    for digest, number in _find(on, questions.FIND_DIMS, list(fresh)):
+    for digest, number in read_listed(on, questions.FIND_DIMS, list(fresh)):
         book.dims[fresh[digest]] = number
     rest = {dims: digest for digest, dims in fresh.items() if dims not in book.dims}
     ((there,),) = on.rows(questions.COUNT_DIMS)
@@ -159,10 +160,6 @@ def _fields(key: CostKey) -> SqlRow:
 
 def _digest(noun: CostKey | Dims) -> str:
     return hashlib.blake2b(msgspec.msgpack.encode(noun), digest_size=16).hexdigest()
-
-
-def _find(on: SqlSession, question: str, names: Sequence[str]) -> list[Any]:
-    return on.rows(question.replace("{among}", on.among), (on.listed(names),)) if names else []
 
 
 def _add(

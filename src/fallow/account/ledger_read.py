@@ -13,8 +13,9 @@ from typing import Any, Final, TypeAlias
 import msgspec
 import numpy as np
 
-from fallow.account import ledger_rows, ledger_write, rollup
+from fallow.account import ledger_rows, rollup
 from fallow.account.ledger_rows import LAST, IntervalNames, IntervalRow
+from fallow.account.ledger_stored import read_listed, read_meta, read_window
 from fallow.account.rollup import AmountColumns
 from fallow.account.schema import questions
 from fallow.clients.database.session import SqlSession
@@ -118,12 +119,8 @@ class NameBook:
             self.keys.clear()
             self.groups.clear()
             missing = list(set(numbers))
-        for row in _read_listed(on, questions.KEY_ROWS, missing):
+        for row in read_listed(on, questions.KEY_ROWS, missing):
             self.keys[row[0]] = _read_key(row[1:])
-
-
-def _read_listed(on: SqlSession, question: str, numbers: Sequence[int]) -> list[Any]:
-    return on.rows(question.replace("{among}", on.among), (on.listed(numbers),)) if numbers else []
 
 
 def _read_key(row: Sequence[Any]) -> CostKey:
@@ -193,7 +190,7 @@ def sums_of_keys(on: SqlSession, names: NameBook, asked: CostQuery) -> list[KeyS
 def _find(
     on: SqlSession, rolled: RolledBook, pieces: Sequence[tuple[Second, Second]], *, by_pod: bool
 ) -> AmountColumns:
-    stored = ledger_write.read_meta(on)
+    stored = read_meta(on)
     meta, split = stored.meta, _split(pieces, stored.meta, by_pod=by_pod)
     sums_of = (
         rolled.recall(stored.generation, table, some, functools.partial(_sum_rolled, on, table, length, some))
@@ -294,7 +291,7 @@ def _sum_intervals(
 ) -> Iterator[AmountColumns]:
     for group in _side_by_side(windows):
         begin, end = group[0][1], -(-group[-1][2] // HOUR) * HOUR  # how an hour ends decides what its parts are
-        rows = ledger_write.read_window(on, begin, end, seen_until)
+        rows = read_window(on, begin, end, seen_until)
         found = rollup.sum_up(
             ledger_rows.make_columns(rows, by_pod=by_pod), [(first, last) for _, first, last in group]
         )
@@ -395,13 +392,13 @@ def read_intervals(
     """All that touch the window, whole."""
     if begin >= end:
         return []
-    seen = ledger_write.read_meta(on).meta.seen_until
+    seen = read_meta(on).meta.seen_until
     if not where:
-        return _make_intervals(on, names, ledger_write.read_window(on, begin, end, seen))
+        return _make_intervals(on, names, read_window(on, begin, end, seen))
     days = (begin // DAY, (end - 1) // DAY, begin // DAY * DAY, end)
     keys = _find_keys(on, names, days, where)
     question, narrower = questions.KEYED_OF_WINDOW.replace("{among}", on.among), (*days, on.listed(sorted(keys)))
-    rows = ledger_write.read_window(on, begin, end, seen, question, narrower) if keys else []
+    rows = read_window(on, begin, end, seen, question, narrower) if keys else []
     found = _make_intervals(on, names, [row for row in rows if row.key in keys])
     return [one for one in found if _fits(where, one.slice.key, one.slice.state, one.slice.pod_name)]
 
@@ -419,8 +416,8 @@ def _find_keys(
 
 def read_acked(on: SqlSession, names: NameBook, begin: Second, end: Second) -> list[Interval]:
     """Those that an acknowledgement kept."""
-    seen = ledger_write.read_meta(on).meta.seen_until
-    rows = ledger_write.read_window(on, begin, end, seen, questions.ACKED_OF_WINDOW) if begin < end else []
+    seen = read_meta(on).meta.seen_until
+    rows = read_window(on, begin, end, seen, questions.ACKED_OF_WINDOW) if begin < end else []
     return _make_intervals(on, names, [row for row in rows if row.ack])
 
 
@@ -431,7 +428,7 @@ def read_used_prices(on: SqlSession, begin: Second, end: Second) -> frozenset[st
 
 def read_open(on: SqlSession, names: NameBook) -> list[Interval]:
     """Of the last day that was written, and of the one before it, which it may have been too early to close."""
-    seen = ledger_write.read_meta(on).meta.seen_until
+    seen = read_meta(on).meta.seen_until
     ((last,),) = on.rows(questions.LAST_DAY)
     day = min(last or 0, seen // DAY if seen else LAST) - 1
     rows = ledger_rows.extend(on.rows(questions.SINCE_DAY, (day, day * DAY)), seen)
@@ -441,17 +438,17 @@ def read_open(on: SqlSession, names: NameBook) -> list[Interval]:
 def _make_intervals(on: SqlSession, names: NameBook, rows: Sequence[IntervalRow]) -> list[Interval]:
     """By begin, then by part."""
     names.read_keys(on, {row.key for row in rows})
-    parts = {number: (gpu, slot) for number, gpu, slot in _read_listed(
+    parts = {number: (gpu, slot) for number, gpu, slot in read_listed(
         on, questions.PART_ROWS, list({row.part for row in rows})
     )}
-    prices = dict(_read_listed(on, questions.PRICE_IDS, list({row.price for row in rows if row.price is not None})))
+    prices = dict(read_listed(on, questions.PRICE_IDS, list({row.price for row in rows if row.price is not None})))
     known = IntervalNames(names.keys, parts, _read_pods(on, {row.pod for row in rows}), prices)
     found = [ledger_rows.make_interval(row, known) for row in rows]
     return sorted(found, key=lambda one: (one.t0, one.slice.gpu, one.slice.slot))
 
 
 def _read_pods(on: SqlSession, numbers: Iterable[int]) -> dict[int, tuple[str, str]]:
-    return {number: (uid, name) for number, uid, name in _read_listed(on, questions.POD_ROWS, list(numbers))}
+    return {number: (uid, name) for number, uid, name in read_listed(on, questions.POD_ROWS, list(numbers))}
 
 
 def read_began(on: SqlSession) -> Second | None:

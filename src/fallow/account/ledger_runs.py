@@ -9,6 +9,7 @@ from collections.abc import Collection
 from typing import Final
 
 from fallow.account import ledger_read
+from fallow.account.ledger_stored import read_listed
 from fallow.account.schema import questions
 from fallow.clients.database.session import SqlSession
 from fallow.model.cost import DAY, WHOLE, CostKey, Second
@@ -18,8 +19,7 @@ _MEASURED: Final = 0.8  # of the time
 
 
 def read_shared(on: SqlSession, uids: Collection[str]) -> frozenset[str]:
-    asked = questions.SHARED_PODS.replace("{among}", on.among)
-    return frozenset(uid for (uid,) in on.rows(asked, (on.listed(list(uids)),))) if uids else frozenset()
+    return frozenset(uid for (uid,) in read_listed(on, questions.SHARED_PODS, list(uids)))
 
 
 def read_runs(on: SqlSession, names: ledger_read.NameBook, begin: Second, most: int) -> list[PastRun]:

@@ -15,6 +15,7 @@ import msgspec
 from fallow.account import ledger_names, ledger_rows, rollup
 from fallow.account.ledger_names import NumberBook, Place
 from fallow.account.ledger_rows import LAST, IntervalRow, PackedHours
+from fallow.account.ledger_stored import StoredMeta, read_listed, read_meta, read_window
 from fallow.account.schema import SqlDialect, questions, timescale
 from fallow.clients.database.session import SqlRow, SqlSession
 from fallow.model.cost import (
@@ -39,27 +40,6 @@ _OVERLAPS: Final = "it overlaps another interval on the same part"
 
 class StaleWriter(Exception):
     """Another writer has the ledger: a later one, whose epoch is higher."""
-
-
-class StoredMeta(msgspec.Struct, frozen=True):
-    """The one row of ledger_meta. `generation`: counts what changes the roll-ups. `spooled`: up to which record.
-    `writer`: who wrote last."""
-
-    meta: LedgerMeta
-    generation: int
-    total: int
-    spooled: str
-    writer: str
-
-
-def read_meta(on: SqlSession) -> StoredMeta:
-    ((version, currency, epoch, rolled, seen, intervals, hours, *rest),) = on.rows(questions.META)
-    generation, total, spooled, writer = rest
-    meta = LedgerMeta(
-        schema_version=version, currency=currency, epoch=epoch, rolled_until=rolled, seen_until=seen,
-        intervals_from=intervals, hours_from=hours,
-    )
-    return StoredMeta(meta, generation, int(total), spooled, writer)
 
 
 def claim(on: SqlSession, book: NumberBook, epoch: int) -> StoredMeta:
@@ -137,8 +117,7 @@ def _find_pods(on: SqlSession, book: NumberBook, removed: Iterable[IntervalRef])
     asked = {ref.pod_uid for ref in removed}
     known = {uid: book.pods[uid] for uid in asked if uid in book.pods}
     if len(known) < len(asked):
-        missing = on.listed(list(asked - known.keys()))
-        known |= dict(on.rows(questions.FIND_PODS.replace("{among}", on.among), (missing,)))
+        known |= dict(read_listed(on, questions.FIND_PODS, list(asked - known.keys())))
     return known
 
 
@@ -198,16 +177,6 @@ def _store(
 
 
 # ---- roll-ups --------------------------------------------------------------------------------------------------------
-
-
-def read_window(
-    on: SqlSession, begin: Second, end: Second, seen_until: Second, question: str = questions.OF_WINDOW,
-    narrower: Sequence[Any] = (),
-) -> list[IntervalRow]:
-    """All that lie in it, in the order of day, part and begin. `question`: that of a window, perhaps a narrower one,
-    with the values that make it so."""
-    values = (begin // DAY, (end - 1) // DAY, begin // DAY * DAY, end, begin, *narrower)
-    return [row for row in ledger_rows.extend(on.rows(question, values), seen_until) if row.t1 > begin]
 
 
 def roll_up(on: SqlSession, book: NumberBook, until: Second, epoch: int) -> Second:

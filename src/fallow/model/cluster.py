@@ -110,6 +110,11 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return self.phase in ("Succeeded", "Failed")
 
     @property
+    def belongs_to_node(self) -> bool:
+        """It goes with its node, and would be made there again at once."""
+        return self.static or (self.owner is not None and self.owner.kind == "DaemonSet")
+
+    @property
     def gpu_count(self) -> int | None:
         """How many GPUs it asked for; None when a claim could not be seen."""
         if self.claimed is None:

@@ -342,6 +342,11 @@ class _SumOfPiece(msgspec.Struct, frozen=True, kw_only=True):
     def total(self) -> Amounts:
         return sum(self.parts.values(), Amounts())
 
+    @property
+    def held(self) -> Amounts:
+        """Without what nobody held."""
+        return sum((each for state, each in self.parts.items() if state is not SpendState.unallocated), Amounts())
+
 
 class CostSum(_SumOfPiece, frozen=True, kw_only=True):
     """One group. `key`: a value for each dimension asked for."""

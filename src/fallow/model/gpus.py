@@ -31,8 +31,22 @@ class Profile(msgspec.Struct, frozen=True):
 
     @property
     def resource(self) -> str:
-        """`1g.5gb+me` is asked for as `nvidia.com/mig-1g.5gb.me`."""
-        return names.MIG_PREFIX + self.name.replace("+", ".")
+        return name_resource(self.name)
+
+
+def name_resource(profile: str) -> str:
+    """`1g.5gb+me` is asked for as `nvidia.com/mig-1g.5gb.me`."""
+    return names.MIG_PREFIX + spell_plainly(profile)
+
+
+def spell_plainly(profile: str) -> str:
+    """As names of Kubernetes have it, which know no plus sign: `1g.5gb.me`."""
+    return profile.replace("+", ".")
+
+
+def read_plain(spelled: str) -> str:
+    """The profile that is so spelled: `1g.5gb+me`."""
+    return f"{spelled.removesuffix('.me')}+me" if spelled.endswith(".me") else spelled
 
 
 class Mig(msgspec.Struct, frozen=True):

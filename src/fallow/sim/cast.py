@@ -147,7 +147,7 @@ def _make_crowded(span: LifeSpan) -> Part:
 
 
 def _make_burst(span: LifeSpan, nodes: int) -> list[Part]:
-    """Jobs of a whole machine each, for half of the nodes, which come together and are done in an eighth of the day."""
+    """Jobs that want a whole machine each, one for four nodes, which come together and run for an eighth of the day."""
     day = span.columns * span.step
     return [
         Part(
@@ -155,7 +155,7 @@ def _make_burst(span: LifeSpan, nodes: int) -> list[Part]:
             owner="machine", person=calling.person(number), room="#team-maps", memory=_MEMORY, errand=True,
             arrives_at=span.start + BURST_AT * day, ends_at=span.start + (BURST_AT + 0.125) * day,
         )
-        for number in range(nodes // 2)
+        for number in range(max(1, nodes // 4))
     ]
 
 

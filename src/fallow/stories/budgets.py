@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from fallow import telemetry
-from fallow.account import attributions as accounting
+from fallow.account import attribution_status as accounting
 from fallow.act import certificates, events
 from fallow.act.budgets import announcing, sending, statuses, wires
 from fallow.act.budgets import gates as holding

@@ -14,7 +14,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, TypeVar
+from typing import Final
 
 import msgspec
 
@@ -29,7 +29,6 @@ from fallow.stories.turn import Complaint, Turn, stumbling
 
 log = logging.getLogger("fallow")
 
-T = TypeVar("T")
 INTERVAL: Final[Seconds] = 30.0
 BUDGET: Final[Seconds] = 60.0
 PLANNED: Final[Seconds] = 5 * MINUTE  # between two looks at everything
@@ -110,8 +109,8 @@ class ConsolidationStory:
         return self._terms.plans and (last is None or not 0 <= now - last < PLANNED)
 
     async def _plan(self, turn: Turn) -> tuple[cluster.Capacity, packing.ConsolidationPlan]:
-        why_kept = await turn.in_time(_call(self._eyes.why_kept))
-        seen = await turn.in_time(_call(self._eyes.capacity))
+        why_kept = await turn.in_time(self._eyes.why_kept())
+        seen = await turn.in_time(self._eyes.capacity())
         with stumbling():
             threshold = self._terms.threshold
             return seen, packing.plan_consolidation(seen, turn.now, why_kept=why_kept, threshold=threshold)
@@ -134,7 +133,7 @@ class ConsolidationStory:
     async def _advance(self, name: str, turn: Turn) -> str:
         is_on = not self._terms.held(turn.now)
         if is_on:  # whoever is moved, what people said of it is seen as it is now; giving back waits for nothing
-            await turn.in_time(_call(self._eyes.why_kept))
+            await turn.in_time(self._eyes.why_kept())
         there = await turn.in_time(self._eyes.nodes.look(name, turn.now))
         if there is None:
             return ""
@@ -163,8 +162,8 @@ class ConsolidationStory:
         self._metrics.replace("gpu_memory_fragmentation_score", {(node, str(gpu)): at for (node, gpu), at in worst})
         self._metrics.set("gpu_autoscaler_capacity_gpus", room.gpus)
         self._metrics.set("gpu_autoscaler_allocated_gpus", room.allocated_gpus)
-        unknown = room.fragmented is None  # and no 0
-        self._metrics.set("gpu_autoscaler_fragmentation_ratio", math.nan if unknown else room.fragmented or 0.0)
+        fragmented = math.nan if room.fragmented is None else room.fragmented
+        self._metrics.set("gpu_autoscaler_fragmentation_ratio", fragmented)
         causes = {(str(cause),): free for cause, free in room.free_by_cause.items()}
         self._metrics.replace("gpu_autoscaler_fragmented_gpus", causes)
         self._is_measured = True
@@ -184,7 +183,3 @@ class ConsolidationStory:
         if said and said != self._said:
             log.info("%s", said)
         self._said = said
-
-
-async def _call(ask: Callable[[], Awaitable[T]]) -> T:
-    return await ask()

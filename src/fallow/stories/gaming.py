@@ -76,12 +76,8 @@ class GamingStory:
             with stumbling():
                 burners = gaming.find_burners(latest.snapshot)
                 gpus = sorted({each.gpu for each in burners})
-                did = await turn.in_time(_ask(self._measure, gpus, turn.now)) if gpus else {}
+                did = await turn.in_time(self._measure(gpus, turn.now)) if gpus else {}
                 found = gaming.find_suspects(burners, did, turn.now)
         except errors.ClientError as problem:
             return GamingTurn(turn.now, because=str(problem), is_trouble=True)
         return GamingTurn(turn.now, tuple(found), len(gpus))
-
-
-async def _ask(measure: Measure, gpus: Sequence[str], now: Instant) -> Mapping[str, Burned]:
-    return await measure(gpus, now)

@@ -78,10 +78,6 @@ class OwnerUseStory:
         if self._measure is None:
             return OwnerUseTurn(at=turn.now, because="there is no Prometheus that keeps seven days and is believed")
         try:
-            return OwnerUseTurn(at=turn.now, used=await turn.in_time(_ask(self._measure, self._pods(), turn.now)))
+            return OwnerUseTurn(at=turn.now, used=await turn.in_time(self._measure(self._pods(), turn.now)))
         except errors.ClientError as problem:
             return OwnerUseTurn(at=turn.now, because=str(problem))
-
-
-async def _ask(measure: Measure, pods: Sequence[OwnedPod], now: Instant) -> Mapping[str, OwnerUse]:
-    return await measure(pods, now)

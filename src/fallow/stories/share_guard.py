@@ -109,7 +109,7 @@ class ShareGuardStory:
         if self._sights.read is None:
             return GuardCycle(watched=len(watched), because="there is no Prometheus that is believed")
         try:
-            seen = await turn.in_time(_ask(self._sights.read, watched, turn.now))
+            seen = await turn.in_time(self._sights.read(watched, turn.now))
         except errors.ClientError as problem:
             return GuardCycle(watched=len(watched), because=str(problem))
         judged = ((each, sharing.judge_hurt(seen[each.workload.ref.uid], each.guard)) for each in watched)
@@ -197,7 +197,3 @@ class ShareGuardStory:
     def _list_policies(self) -> tuple[SharingPolicy, ...]:
         known = self._sights.policies()
         return known.value if isinstance(known, Known) else ()
-
-
-async def _ask(read: Read, owners: Sequence[SharedOwner], now: Instant) -> Mapping[str, HurtSeen]:
-    return await read(owners, now)

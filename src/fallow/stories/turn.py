@@ -9,8 +9,8 @@ after either. What nobody foresaw fails the look that came upon it, loudly: it n
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine, Iterator
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Iterator
+from typing import TypeVar
 
 from fallow.clients import errors
 from fallow.model import units
@@ -73,9 +73,9 @@ class Turn:
         """Stopping, out of time, or not the leader any more: nothing further is begun."""
         return not self._stopping.is_set() and self.took < self._budget and self._leads()
 
-    async def in_time(self, look: Coroutine[Any, Any, T]) -> T:
+    async def in_time(self, look: Awaitable[T]) -> T:
         """What only looks ends with the budget, or when we are to stop."""
-        looking, stopping = asyncio.create_task(look), asyncio.create_task(self._stopping.wait())
+        looking, stopping = asyncio.ensure_future(look), asyncio.ensure_future(self._stopping.wait())
         try:
             left = self._budget - self.took
             await asyncio.wait({looking, stopping}, timeout=left, return_when=asyncio.FIRST_COMPLETED)

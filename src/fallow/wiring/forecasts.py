@@ -118,7 +118,7 @@ def _see_running(
 ) -> Iterator[Contender]:
     for pod in there:
         if pod.node and pod.phase == "Running":
-            fixed = "it belongs to its node" if packing.belongs_to_node(pod) else ""
+            fixed = "it belongs to its node" if pod.belongs_to_node else ""
             fixed = fixed or why_kept(pod) or packing.why_fixed(pod, now)
             contender = _contend(pod, past, {} if fixed else owners, owned, now)
             yield msgspec.structs.replace(contender, fixed=fixed)

@@ -100,12 +100,10 @@ def make_stories(ground: Groundwork) -> SharingStories:
         claimed, beside = [kept.story], [*beside, *kept.background]
 
     async def find_terms() -> ShareTerms:
-        found = await share_why.read_terms(ground.api, ground.namespace)
-        return found.value if isinstance(found, Known) else share_why.make_terms(
-            ground.namespace, by_claims=ground.options.sharing.by_claims
-        )
+        return (await _read_terms(ground))[0]
 
-    story = reporting.SharePoliciesStory(sights=sights, statuses=statuses, terms=find_terms, metrics=ground.metrics,
+    story = reporting.SharePoliciesStory(
+        sights=sights, statuses=statuses, terms=find_terms, metrics=ground.metrics,
         by_claims=ground.options.sharing.by_claims,
     )
     reported = loop.Story(
@@ -198,17 +196,22 @@ def _make_explainer(ground: Groundwork, sights: reporting.PolicySights) -> share
     """By what the stories see."""
 
     async def look() -> share_why.WhySights:
-        there = await share_why.read_terms(ground.api, ground.namespace)
-        usual = share_why.make_terms(ground.namespace, by_claims=ground.options.sharing.by_claims)
+        terms, assumed = await _read_terms(ground)
         return share_why.WhySights(
-            policies=sights.policies(), nodes=sights.nodes(), claims=sights.claims(),
-            terms=there.value if isinstance(there, Known) else usual, assumed=share_why.explain_unseen(there),
+            policies=sights.policies(), nodes=sights.nodes(), claims=sights.claims(), terms=terms, assumed=assumed
         )
 
     async def use(uid: str) -> Input[OwnerUse]:
         return sights.use(uid)
 
     return share_why.ShareExplainer(ground.api, look, use)
+
+
+async def _read_terms(ground: Groundwork) -> tuple[ShareTerms, str]:
+    """The webhook's; where they are not seen the usual ones, and what is assumed by that."""
+    there = await share_why.read_terms(ground.api, ground.namespace)
+    usual = share_why.make_terms(ground.namespace, by_claims=ground.options.sharing.by_claims)
+    return there.value if isinstance(there, Known) else usual, share_why.explain_unseen(there)
 
 
 def _find_owners(ground: Groundwork) -> dict[str, TopOwner]:

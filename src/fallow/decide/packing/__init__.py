@@ -13,7 +13,6 @@ from fallow.decide.packing.consolidate import (
     EVICT_TIMEOUT,
     THRESHOLD,
     ConsolidationPlan,
-    belongs_to_node,
     may_begin,
     why_fixed,
 )
@@ -43,8 +42,7 @@ __all__ = [
     "ConsolidationPlan", "Curve", "IllegalLayout", "Ints", "LiveCluster", "LiveRoom", "Move", "MovePlan", "NoOpinion",
     "NodeRoom", "Nodes", "Offered", "Packer", "PackingGround", "PackingNode", "PackingPod", "PackingPolicy",
     "Placement", "Prices", "Ranking", "Refusal", "Rehearsal", "Room", "Running", "Unsolved", "WhyKept", "add_up",
-    "advance_emptying", "begin_emptying", "belongs_to_node", "cut_at", "draw_sample", "find_bound", "find_kept",
-    "find_near",
+    "advance_emptying", "begin_emptying", "cut_at", "draw_sample", "find_bound", "find_kept", "find_near",
     "judge_layout", "lay_out", "make_tables", "may_begin", "measure_bound", "measure_node", "measure_room",
     "order_nodes", "place", "plan_consolidation", "plan_moves", "prepare", "rehearse", "replay", "settle",
     "solve_prices", "spell", "stand", "why_fixed",

@@ -104,15 +104,11 @@ def _find_guests(
     seated = [tenant for tenant in seen.pods if tenant.node in rows]
     guests: dict[int, list[_Guest]] = {}
     for tenant, running in zip(seated, settled.running, strict=True):
-        if not belongs_to_node(tenant):
+        if not tenant.belongs_to_node:
             fixed = why_kept(tenant) or why_fixed(tenant, now)
             guest = _Guest(tenant, running.pod, running.placement, fixed)
             guests.setdefault(running.placement.node, []).append(guest)
     return guests
-
-
-def belongs_to_node(tenant: cluster.Pod) -> bool:
-    return tenant.static or (tenant.owner is not None and tenant.owner.kind == "DaemonSet")
 
 
 def why_fixed(tenant: cluster.Pod, now: Instant) -> str:

@@ -15,6 +15,7 @@ import msgspec
 from fallow import names
 from fallow.decide.scaling import fit
 from fallow.model.cost import CapacityType
+from fallow.model.gpus import name_resource
 from fallow.model.machines import MachineGroup, MachineShape
 from fallow.model.policies.scaling import NodePool, PoolSharing, PoolTaint
 from fallow.model.policies.sharing import Strategy
@@ -131,7 +132,7 @@ def _cut(gpus: int, sharing: PoolSharing | None) -> dict[str, int]:
     if sharing.strategy is Strategy.mig:
         made: dict[str, int] = {}
         for profile in sharing.profiles:
-            resource = names.MIG_PREFIX + profile.replace("+", ".")
+            resource = name_resource(profile)
             made[resource] = made.get(resource, 0) + gpus
         return made
     return {names.GPU_SHARED: gpus * sharing.replicas} if sharing.replicas > 1 else {names.GPU: gpus}

@@ -10,14 +10,13 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from fallow.decide.sharing import parts
-from fallow.decide.sharing.needs import advise_clients
+from fallow.decide.sharing.needs import COVERED, HEADROOM, advise_clients
 from fallow.model import gpus
 from fallow.model.classes import WorkClass
 from fallow.model.share_advice import AdviceKind, ShareAdvice, ShareFacts, ShareUse
 from fallow.model.units import DAY, HOUR, Seconds
 
-COVERAGE: Final = 0.8
-_MEMORY_SPARE, _COMPUTE_SPARE = 1.2, 1.1
+_COMPUTE_SPARE: Final = 1.1
 _MOST_CLIENTS: Final = 16
 _REPLICAS: Final = (8, 4, 2)
 _MONTH: Final = 730  # hours
@@ -27,7 +26,7 @@ _Way = tuple[AdviceKind, float, str]  # its share of the GPU, and what it is
 
 def advise(facts: ShareFacts) -> ShareAdvice:
     use = facts.use
-    if use.gpu is None or use.memory is None or use.coverage < COVERAGE:
+    if use.gpu is None or use.memory is None or use.coverage < COVERED:
         return ShareAdvice(kind=AdviceKind.unknown, because=f"measured for {use.coverage:.0%} of the time looked at")
     score = round(60 * (1 - use.gpu) + 40 * (1 - use.memory), 1)
     found = None if use.peak is None or use.p95 is None else next(_find_ways(facts, use), None)
@@ -75,7 +74,7 @@ def _list_kinds(use: ShareUse) -> tuple[AdviceKind, ...]:
 
 def _need(use: ShareUse) -> tuple[int, float]:
     """Memory and compute: never less."""
-    return math.ceil((use.peak or 0.0) * _MEMORY_SPARE), (use.p95 or 0.0) * _COMPUTE_SPARE
+    return math.ceil((use.peak or 0.0) * HEADROOM), (use.p95 or 0.0) * _COMPUTE_SPARE
 
 
 def _find_profile(facts: ShareFacts, use: ShareUse) -> Iterator[_Way]:

@@ -99,8 +99,8 @@ def _has_room(device: ClaimDevice, needs: ShareNeeds) -> bool:
 
 
 def name_template(strategy: Strategy, profile: str = "") -> str:
-    """`fallow-mig-1g.10gb`, `fallow-timeslicing`: names know no plus sign."""
-    return names.CLAIM_TEMPLATE_PREFIX + "-".join(filter(None, (strategy, profile.replace("+", "."))))
+    """`fallow-mig-1g.10gb`, `fallow-timeslicing`."""
+    return names.CLAIM_TEMPLATE_PREFIX + "-".join(filter(None, (strategy, gpus.spell_plainly(profile))))
 
 
 def find_interval(policies: Iterable[SharingPolicy]) -> str:
@@ -222,8 +222,7 @@ def read_name(name: str) -> Iterator[tuple[Strategy, str]]:
         yield Strategy.timeslicing, ""
     cut = f"{name_template(Strategy.mig)}-"
     if name.startswith(cut):
-        profile = name.removeprefix(cut)
-        yield Strategy.mig, f"{profile.removesuffix('.me')}+me" if profile.endswith(".me") else profile
+        yield Strategy.mig, gpus.read_plain(name.removeprefix(cut))
 
 
 def _remove(sights: ClaimSights, now: Instant) -> Iterator[ClaimWrite]:

@@ -67,7 +67,7 @@ def list_shared(of: cluster.Workload, pods: Sequence[cluster.Pod]) -> list[clust
 
 
 def is_backing_off(marks: Mapping[str, str], now: Instant) -> bool:
-    """As the webhook reads it: what is no time does not end."""
+    """What is no time does not end."""
     until = marks.get(names.BACKOFF_UNTIL)
     end = units.read_instant(until)
     return until is not None and (end is None or end > now)

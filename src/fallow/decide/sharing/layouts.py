@@ -140,7 +140,7 @@ def _find_cut(
 def _stock(mig: gpus.Mig) -> dict[str, dict[str, int]]:
     """Names and contents of mig-parted's own configurations. Where an installation has others under these names, what
     the node then advertises tells, and the change is taken back."""
-    made = {f"all-{each.name.replace('+', '.')}": {each.name: each.most} for each in mig.profiles}
+    made = {f"all-{gpus.spell_plainly(each.name)}": {each.name: each.most} for each in mig.profiles}
     small = mig.profiles[0].name
     two, three = (next((each.name for each in mig.profiles if each.compute == wide and each.most > 1), None)
                   for wide in (2, 3))
@@ -185,7 +185,7 @@ def _write_plugin(config: NodeConfig, cut: _Cut) -> str:
     made: dict[str, Any] = {"version": "v1", "flags": {"migStrategy": "mixed"}}
     replicas = config.mps_clients or config.slicing_replicas
     if replicas is not None:
-        resources = [_resource_of(name) for name in cut.instances] if cut.instances else [names.GPU]
+        resources = [gpus.name_resource(name) for name in cut.instances] if cut.instances else [names.GPU]
         shared = {
             "renameByDefault": True, "failRequestsGreaterThanOne": True,
             "resources": [{"name": name, "replicas": replicas} for name in resources],
@@ -202,10 +202,6 @@ def find_only_key(documents: Sequence[WriteKey], held: Input[Documents]) -> str:
     return next(iter(there)) if is_first and len(there) == 1 and _DEFAULT not in there else ""
 
 
-def _resource_of(profile: str) -> str:
-    return names.MIG_PREFIX + profile.replace("+", ".")
-
-
 def _expect(cut: _Cut, count: int, replicas: int | None, node: PartitionNode) -> dict[str, int] | None:
     """What the node will advertise; None: nobody knows."""
     if cut.instances is None:
@@ -215,4 +211,5 @@ def _expect(cut: _Cut, count: int, replicas: int | None, node: PartitionNode) ->
     if node.labels.get(names.MIG_STRATEGY) == "single" and replicas is None and len(cut.instances) == 1:
         return {names.GPU: count * sum(cut.instances.values())}
     suffix = "" if replicas is None else ".shared"
-    return {f"{_resource_of(name)}{suffix}": each * count * (replicas or 1) for name, each in cut.instances.items()}
+    times = count * (replicas or 1)
+    return {f"{gpus.name_resource(name)}{suffix}": each * times for name, each in cut.instances.items()}

@@ -110,7 +110,7 @@ def find(
     """`profile`: one that somebody asks for; "": the smallest that is enough."""
     if strategy is Strategy.mig:
         chosen = choose_profile(list_profiles(accepted), needs, wanted=profile)
-        return None if chosen is None else GpuPart(strategy, resource_of(chosen), {}, chosen)
+        return None if chosen is None else GpuPart(strategy, gpus.name_resource(chosen), {}, chosen)
     selector = {names.GPU_SHARING: SHARING_LABELS[strategy]}
     sharing = [
         node for node in accepted if selector.items() <= node.labels.items() and _has_room(node, needs)
@@ -121,10 +121,6 @@ def find(
     if any(node.offers.get(names.GPU, 0) > 0 and count_replicas(node) for node in sharing):
         return GpuPart(strategy, names.GPU, selector)  # a plugin that does not rename what it shares
     return None
-
-
-def resource_of(profile: str) -> str:
-    return names.MIG_PREFIX + profile.replace("+", ".")
 
 
 def _has_room(node: PartNode, needs: ShareNeeds) -> bool:
@@ -181,8 +177,7 @@ def _profiles_of(node: PartNode) -> Iterator[MigPart]:
     for resource, count in node.offers.items():
         if not resource.startswith(names.MIG_PREFIX) or count <= 0:
             continue
-        name = resource.removeprefix(names.MIG_PREFIX)
-        name = f"{name.removesuffix('.me')}+me" if name.endswith(".me") else name
+        name = gpus.read_plain(resource.removeprefix(names.MIG_PREFIX))
         known = cut.find(name) if cut is not None else None
         memory = _read_instance_memory(node, resource, known) or guess_memory(name)
         if memory is not None:

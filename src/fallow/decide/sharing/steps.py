@@ -252,11 +252,9 @@ def _find_holding(node: PartitionNode, sights: PartitionSights) -> list[cluster.
 def may_evict(pod: cluster.Pod) -> bool:
     """Not who asked to be left alone, nor whom its node or kubelet would make again at once, nor whom nobody would."""
     marks = pod.annotations
-    if pod.owner is None:
-        return False
     if marks.get(names.KARPENTER_DO_NOT_DISRUPT) == "true" or marks.get(names.SAFE_TO_EVICT) == "false":
         return False
-    return not (pod.terminating or pod.static or (pod.owner is not None and pod.owner.kind == "DaemonSet"))
+    return pod.owner is not None and not pod.terminating and not pod.belongs_to_node
 
 
 # ---- Labelling -------------------------------------------------------------------------------------------------------

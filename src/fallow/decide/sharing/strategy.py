@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from fallow import names
-from fallow.decide.sharing import claims, needs, parts
+from fallow.decide.sharing import claims, hurts, needs, parts
 from fallow.decide.sharing.needs import ShareNeeds
 from fallow.decide.sharing.parts import PartIndex
 from fallow.model import classes, cluster, kinds, quantities, units
@@ -215,10 +215,10 @@ def _heed_surroundings(pod: SharePod, around: ShareAround, now: Instant) -> Kept
 def _heed_owner(owner: TopOwner, now: Instant) -> KeptWhole | None:
     if said := _find_opt_out({**owner.labels, **owner.annotations}):
         return _left(ShareReason.OptedOut, f"{owner.kind}/{owner.name} says {said}")
-    until = owner.annotations.get(names.BACKOFF_UNTIL)
-    end = units.read_instant(until)
-    if until is None or (end is not None and end <= now):
+    if not hurts.is_backing_off(owner.annotations, now):
         return None
+    until = owner.annotations[names.BACKOFF_UNTIL]
+    end = units.read_instant(until)
     when = f"until {units.rfc3339(end)}" if end is not None else f"({until[:40]!r} is no time)"
     return _left(ShareReason.BackOff, f"sharing hurt {owner.kind}/{owner.name}; it has whole GPUs {when}")
 

@@ -238,8 +238,7 @@ def show_series(
     for one in sums:
         at = place[one.begin]
         states.add(at, one)
-        held = one.total.cost - one.parts.get(cost.SpendState.unallocated, cost.Amounts()).cost
-        if held:
+        if held := one.held.cost:
             groups[one.key][at] += held
     ordered = sorted(groups.items(), key=lambda each: (-sum(each[1]), each[0]))
     kept = [(join(key), values) for key, values in ordered[:most]]

@@ -167,7 +167,7 @@ async def read_summary(books: CostBooks, now: Instant, zone: str = "UTC") -> tel
         currency=meta.currency, per_hour=telling.money(sum(one.slice.rate_nano or 0 for one in opened)),
         unpriced_gpus=sum(one.gpus for one in prices.unpriced), today=telling.money(_total(of_today)),
         month_to_date=telling.money(spent), projected=None if projected is None else telling.money(projected),
-        week=_tell_week(of_week, _total(of_before) if _covers(began, week.before) else 0),
+        week=_tell_week(of_week, _total(of_before) if _covers(began, week.before) else None),
         saved_this_month=savings.saved,
         freed_gpu_hours_this_month=savings.freed_gpu_hours, open_acks=len(kept),
         open_acks_cost=round(sum(one.cost for one in kept), 2),
@@ -179,7 +179,8 @@ def _total(sums: Sequence[CostSum]) -> Nano:
     return sum(one.total.cost for one in sums)
 
 
-def _tell_week(days: Sequence[CostSum], before: Nano) -> telling.WeekTold:
+def _tell_week(days: Sequence[CostSum], before: Nano | None) -> telling.WeekTold:
+    """`before`: what the week before it cost; None: nobody knows."""
     every = reports.make_report(days, ReportAsk(by=(), begin=0, end=1, currency=""))
     total = _total(days)
     return telling.WeekTold(

@@ -12,19 +12,19 @@ from typing import Any, Final
 
 from fallow.act.budgets import words
 from fallow.doors import answers
-from fallow.doors.answers import budgets, cost
+from fallow.doors.answers import budgets
+from fallow.doors.answers import cost as telling
 from fallow.doors.answers.budgets import BudgetRow
 from fallow.doors.answers.cost import WindowTold
 from fallow.doors.answers.cost_books import NAMESPACE, CostBooks
-from fallow.model import cost as costs
-from fallow.model import units
+from fallow.model import cost, units
 from fallow.model.cost import BudgetReading, CostFilter, CostQuery, CostStep, Second
 from fallow.model.policies.budget import CostBudget
 from fallow.model.units import Instant
 
 MOST_BURNS: Final = 24  # budgets whose days are told; one sees no more of them at once
-_READINGS: Final[Second] = costs.DAY  # a budget that nobody read for longer is gone
-_BY_HOUR: Final[Second] = 3 * costs.DAY  # of a period that is no longer
+_READINGS: Final[Second] = cost.DAY  # a budget that nobody read for longer is gone
+_BY_HOUR: Final[Second] = 3 * cost.DAY  # of a period that is no longer
 
 
 class AlertFired(answers.Shape, frozen=True, kw_only=True):
@@ -124,9 +124,9 @@ async def _read_burn(
     spent, burn = 0, [SpentUntil(at=units.rfc3339(begin), spend=0.0)]
     for one in sums:
         spent += one.total.cost
-        burn.append(SpentUntil(at=units.rfc3339(min(one.end, end)), spend=cost.money(spent)))
+        burn.append(SpentUntil(at=units.rfc3339(min(one.end, end)), spend=telling.money(spent)))
     if sums and sums[-1].end < end:  # nothing was spent since
-        burn.append(SpentUntil(at=units.rfc3339(end), spend=cost.money(spent)))
+        burn.append(SpentUntil(at=units.rfc3339(end), spend=telling.money(spent)))
     return tuple(burn)
 
 
@@ -198,7 +198,7 @@ def _tell_readings(readings: Iterable[BudgetReading], known: set[str]) -> list[B
     return [
         BudgetTold(
             budget=one.budget, at=units.rfc3339(one.at), namespace=one.namespace, team=one.team, scope=None,
-            limit=cost.money(one.limit), spend=cost.money(one.spend),
+            limit=telling.money(one.limit), spend=telling.money(one.spend),
             percentage_used=round(one.used_micro / 10_000, 2), status=one.status, period=None, projected=None,
             mode=None, is_enforced=False, why="", alerts=(), override=None, unpriced_gpu_hours=None, problems=(),
             burn=(),

@@ -138,19 +138,15 @@ def _open(store: str) -> tuple[ledger.Ledger, str]:
     return ledger.on_file(Path(store), currency="", writes=False), f"the ledger {store}"
 
 
-def read_last(text: str, flag: str = "--last") -> str:
-    """As it was typed, if it is a window."""
-    try:
-        windows.read_last(text, time.time())
-    except ValueError as problem:
-        raise click.UsageError(show.plain(f"{flag}: {problem}")) from None
-    return text
+def read_last(text: str) -> str:
+    """As it was typed, if it is a duration."""
+    return _check(text, windows.read_last)
 
 
 def read_window(last: str | None, begin: str | None, end: str | None, usual: str) -> str:
     """As the API takes it: a duration, a word, or two instants."""
     if begin is None and end is None:
-        return _check(last or usual, "--last")
+        return _check(last or usual, windows.read_window)
     if last is not None:
         raise click.UsageError("say either --last, or --from and --to")
     if begin is None:
@@ -162,9 +158,9 @@ def read_window(last: str | None, begin: str | None, end: str | None, usual: str
     return f"{units.rfc3339(span.begin)},{units.rfc3339(span.end)}"
 
 
-def _check(text: str, flag: str) -> str:
+def _check(text: str, read: Callable[[str, Instant], windows.TimeSpan]) -> str:
     try:
-        windows.read_window(text, time.time())
+        read(text, time.time())
     except ValueError as problem:
-        raise click.UsageError(show.plain(f"{flag}: {problem}")) from None
+        raise click.UsageError(show.plain(f"--last: {problem}")) from None
     return text

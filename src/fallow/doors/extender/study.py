@@ -34,7 +34,7 @@ MOVED: Final = 0.1  # total variation of the mix
 REHEARSAL: Final[Seconds] = 60.0  # of CPU
 LONGEST: Final[Seconds] = 10 * MINUTE
 FIRST: Final = "FGD"
-STUDIED: Final = ("Auto", "SPP", "Balanced")  # go by prices, or by a rehearsal
+LEARNING: Final = ("Auto", "SPP", "Balanced")  # go by prices, or by a rehearsal
 
 
 class Studied(msgspec.Struct, frozen=True, eq=False):
@@ -50,7 +50,7 @@ Mix = Counter[packing.PackingPod]
 class Student:
     def __init__(self, eyes: Tenants, advisor: Advisor, strategy: str) -> None:
         self._eyes, self._advisor, self._strategy = eyes, advisor, strategy
-        self._found = Studied(FIRST, fallback="NotStudied") if strategy in STUDIED else Studied(strategy)
+        self._found = Studied(FIRST, fallback="NotStudied") if strategy in LEARNING else Studied(strategy)
         self._mix: Mix = Counter()
         self._task: asyncio.Task[None] | None = None
         self._stamp: object = None
@@ -104,7 +104,7 @@ class Student:
         return find_distance(self._mix, sample) > MOVED
 
     async def _study(self) -> None:
-        if self._strategy not in STUDIED:
+        if self._strategy not in LEARNING:
             await self._move_in()
             return
         ground = packing.lay_out(self._eyes.machines.values(), self._eyes.cluster)
@@ -143,7 +143,7 @@ def find_distance(before: Mix, after: Mix) -> float:
 def _prepare(
     found: Studied, ground: packing.PackingGround, sample: Sequence[packing.PackingPod]
 ) -> packing.PackingPolicy:
-    is_learned = found.policy in (FIRST, *STUDIED)
+    is_learned = found.policy in (FIRST, *LEARNING)
     name = "BestFit" if is_learned and not sample else found.policy  # of nothing nothing can be learned
     made = packing.prepare(name, ground.nodes, sample, known=found.prices)
     return msgspec.structs.replace(made, fallback=made.fallback or found.fallback)

@@ -18,7 +18,7 @@ from fallow.model.policies.budget import EnforcementMode
 
 _MODES: Final = {names.VALIDATE_PATH: EnforcementMode.block, names.MUTATE_PATH: EnforcementMode.throttle}
 Judged: TypeAlias = judging.Reviewed | sharing.ShareAnswer
-Judging: TypeAlias = Callable[[bytes], Judged | Coroutine[Any, Any, Judged]]
+Reviewer: TypeAlias = Callable[[bytes], Judged | Coroutine[Any, Any, Judged]]
 
 
 class App:
@@ -29,7 +29,7 @@ class App:
         why_not_ready: Callable[[], list[str]],
     ) -> None:
         self._metrics, self._probes = metrics, probes.Probes(metrics, why_not_ready)
-        self._judges: dict[str, Judging] = {
+        self._judges: dict[str, Reviewer] = {
             **{path: partial(judge.judge, mode=mode) for path, mode in _MODES.items()}, names.SHARE_PATH: sharer.judge,
         }
 
@@ -40,7 +40,7 @@ class App:
         probe = self._probes.answer(path)
         return WireAnswer(404, b"there is nothing here\n") if probe is None else WireAnswer(*probe)
 
-    def _review(self, judge: Judging, body: bytes) -> WireAnswer | Coroutine[Any, Any, WireAnswer]:
+    def _review(self, judge: Reviewer, body: bytes) -> WireAnswer | Coroutine[Any, Any, WireAnswer]:
         began = time.perf_counter()
         try:
             judged = judge(body)
@@ -48,9 +48,9 @@ class App:
             return self._refuse()
         return self._tell(judged, began) if isinstance(judged, Judged) else self._wait(judged, began)
 
-    async def _wait(self, judging_: Coroutine[Any, Any, Judged], began: float) -> WireAnswer:
+    async def _wait(self, coming: Coroutine[Any, Any, Judged], began: float) -> WireAnswer:
         try:
-            return self._tell(await judging_, began)
+            return self._tell(await coming, began)
         except reviews.UNREADABLE:
             return self._refuse()
 

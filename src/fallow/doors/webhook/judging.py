@@ -64,7 +64,7 @@ class Judge:
         self._gpu_resources = gpu_resources | {names.GPU, names.GPU_SHARED}
         self._restricting: dict[EnforcementMode, tuple[object, int, admission.Restricting]] = {}
 
-    def judge(self, body: bytes, mode: EnforcementMode) -> Reviewed | Coroutine[Any, Any, Reviewed]:
+    def judge(self, body: bytes, mode: EnforcementMode) -> Judging:
         """At once, unless somebody has to be asked. Raises one of reviews.UNREADABLE where no uid can be read."""
         request = reviews.read(body)
         if isinstance(request, str):

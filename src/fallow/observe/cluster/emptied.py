@@ -67,7 +67,8 @@ class NodeEyes:
         is_marked = _touched(node.metadata).is_emptying
         record, there = emptying.read(text), await self._list(f"spec.nodeName={name},{pods.ALIVE}", None)
         leaving = record.leaving if record is not None else None
-        places = {pod.namespace for pod in there if not _stays(pod)} | ({leaving.namespace} if leaving else set())
+        places = {pod.namespace for pod in there if not pod.belongs_to_node}
+        places |= {leaving.namespace} if leaving else set()
         ready = await self._count_ready(places, name)
         return NodeNow(
             name=name, uid=node.metadata.uid, version=node.metadata.resource_version,
@@ -91,14 +92,10 @@ class NodeEyes:
     def _see(self, pod: cluster.Pod, ready: Counter[str], now: Instant) -> EmptiedPod:
         owner = pod.owner.uid if pod.owner else ""
         return EmptiedPod(
-            uid=pod.uid, namespace=pod.namespace, name=pod.name, owner=owner, stays=_stays(pod),
-            is_going=pod.terminating, fixed="" if _stays(pod) else self._why_fixed(pod, now),
+            uid=pod.uid, namespace=pod.namespace, name=pod.name, owner=owner, stays=pod.belongs_to_node,
+            is_going=pod.terminating, fixed="" if pod.belongs_to_node else self._why_fixed(pod, now),
             ready=ready[owner] + pod.ready,
         )
-
-
-def _stays(pod: cluster.Pod) -> bool:
-    return pod.static or (pod.owner is not None and pod.owner.kind == "DaemonSet")
 
 
 def _touched(meta: _Meta) -> TouchedNode:

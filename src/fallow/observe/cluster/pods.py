@@ -26,8 +26,8 @@ from fallow.observe.cluster import objects
 ALIVE = "status.phase!=Succeeded,status.phase!=Failed"
 
 _HEEDED = frozenset({
-    names.DOWNSCALER_EXCLUDE, names.DOWNSCALER_EXCLUDE_UNTIL, names.KARPENTER_DO_NOT_DISRUPT, names.WORKLOAD_TYPE_ALIAS,
-    *names.GPU_FRACTIONS, names.GPU_FRACTION_DEVICES, names.HAMI_ALLOCATED,
+    names.DOWNSCALER_EXCLUDE, names.DOWNSCALER_EXCLUDE_UNTIL, names.KARPENTER_DO_NOT_DISRUPT, names.SAFE_TO_EVICT,
+    names.WORKLOAD_TYPE_ALIAS, *names.GPU_FRACTIONS, names.GPU_FRACTION_DEVICES, names.HAMI_ALLOCATED,
 })
 _OURS = (*objects.OURS, f"{names.SEED_GROUP}/")
 _MIG = names.MIG_PREFIX

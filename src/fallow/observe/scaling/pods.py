@@ -107,7 +107,7 @@ class PodEyes:
             unclear = ""  # who waits for no GPU keeps no node
         work = _find_class(item, asks)
         said = {**(meta.labels or {}), **(meta.annotations or {})}
-        stays = pod.static or (pod.owner is not None and pod.owner.kind == "DaemonSet")
+        stays = pod.belongs_to_node
         return ScaledPod(
             id=PodId(pod.namespace, pod.name, pod.uid), node=pod.node, asks=self._pool.share(asks), unclear=unclear,
             fixed="" if stays else capacity.why_fixed(meta, spec, frees_alone=True), held=_find_hold(item),

@@ -15,7 +15,7 @@ from tests.unit.decide.sharing.scenes import NOW, around, container, judge, mig_
 from fallow import names
 from fallow.decide import sharing
 from fallow.decide.sharing import parts
-from fallow.model import cluster, units
+from fallow.model import cluster, gpus, units
 from fallow.model.classes import Behaviour, WorkClass
 from fallow.model.policies.sharing import SharingMode, SharingPolicy, Strategy
 from fallow.model.seen import ABSENT, Input, Known, Unseen
@@ -334,7 +334,7 @@ def test_labels_know_better_than_the_book_and_the_least_of_all_nodes_counts() ->
     assert {part.profile: part.memory for part in parts.list_profiles((strange,))} == {
         "1g.10gb": 8704, "1g.5gb+me": 4352,
     }
-    assert parts.resource_of("1g.5gb+me") == "nvidia.com/mig-1g.5gb.me"
+    assert gpus.name_resource("1g.5gb+me") == "nvidia.com/mig-1g.5gb.me"
 
 
 # ---- advice ----------------------------------------------------------------------------------------------------------

@@ -125,11 +125,12 @@ def test_of_a_pod_that_waits_we_know_where_it_would_fit() -> None:
 
 
 def test_only_annotations_that_somebody_heeds_are_kept() -> None:
-    annotations = {
-        names.ACK_UNTIL: "x", names.ACK_UNTIL_ALIAS: "y", names.KARPENTER_DO_NOT_DISRUPT: "true", "bulk": "z" * 1000
+    heeded = {
+        names.ACK_UNTIL: "x", names.ACK_UNTIL_ALIAS: "y", names.KARPENTER_DO_NOT_DISRUPT: "true",
+        names.SAFE_TO_EVICT: "false",  # heeded where a node's GPUs are cut anew and pods are evicted for it
     }
-    found = must_read(pretend.pod("p", annotations=annotations))
-    assert set(found.annotations) == {names.ACK_UNTIL, names.ACK_UNTIL_ALIAS, names.KARPENTER_DO_NOT_DISRUPT}
+    found = must_read(pretend.pod("p", annotations={**heeded, "bulk": "z" * 1000}))
+    assert found.annotations == heeded
 
 
 def test_equal_labels_are_kept_once() -> None:

@@ -77,6 +77,8 @@ def scene() -> Scene:
     ("sum(max_over_time(" + GR + '{exported_pod="llm-0"}[1h]))', [0.8]),
     (GR + '{exported_pod="llm-0"} and changes(' + GR + "[1h]) > 0", [0.0]),
     (GR + '{exported_pod="llm-0"} and changes(' + GR + "[1h]) > 5", []),
+    (GR + '{exported_pod="llm-0"} unless changes(' + GR + "[1h]) > 5", [0.0]),
+    (GR + '{exported_pod="llm-0"} unless changes(' + GR + "[1h]) > 0", []),
     (GR + '{exported_pod="llm-0"} offset 20m', [0.8]),
     ("present_over_time(" + GR + '{exported_pod="llm-0"}[2m])', [1.0]),
     ("last_over_time(" + GR + '{exported_pod="llm-0"}[20m] offset 20m)', [0.8]),
@@ -96,7 +98,7 @@ def test_a_rise_is_carried_on_to_the_borders_and_resets_are_counted() -> None:
 
 
 @pytest.mark.parametrize("question", [
-    "", "rate(up{}[5m])", "group by (job)(up{})", "up{} unless up{}", "up{} % up{}", "up{", "up{job=}", 'up{job="a}',
+    "", "rate(up{}[5m])", "group by (job)(up{})", "up{} ^ up{}", "up{} % up{}", "up{", "up{job=}", 'up{job="a}',
     "max without (job)(up{})", "up{}[5m]", "max_over_time(up{}[5m:1s])", "max_over_time((up{})[5m])",
     "max_over_time((max_over_time(up{}[1d:1m]))[1d:1m])", "quantile_over_time(up{}[5m])",
     "up{} @ 5", "up{} up{}", "§", 'up{job=~"("}',

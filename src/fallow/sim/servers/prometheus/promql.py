@@ -218,10 +218,11 @@ def _unite(left: Question, right: Question) -> Question:
     return ask
 
 
-def _intersect(left: Question, right: Question) -> Question:
+def _choose(left: Question, right: Question, *, wants: bool) -> Question:
+    """`wants`: those that the right has, too; else those that it has not."""
     def ask(moment: Asked) -> Vector:
         known = {_identify(labels) for labels, _ in right(moment)}
-        return [each for each in left(moment) if _identify(each.labels) in known]
+        return [each for each in left(moment) if (_identify(each.labels) in known) is wants]
 
     return ask
 
@@ -309,8 +310,8 @@ class _QuestionReader:
 
     def _read_both(self) -> Question:
         question = self._read_comparison()
-        for _ in self._while_takes("and"):
-            question = _intersect(question, self._read_comparison())
+        for word in self._while_takes("and", "unless"):
+            question = _choose(question, self._read_comparison(), wants=word == "and")
         return question
 
     @contextmanager

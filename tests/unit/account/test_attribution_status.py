@@ -8,8 +8,8 @@ from typing import Any
 from tests import cost_scenes
 from tests.cost_scenes import DAY, HOUR, TODAY, YESTERDAY
 
-from fallow.account import attributions, ledger
-from fallow.account.attributions import AttributionAnswers, ScopePods
+from fallow.account import attribution_status, ledger
+from fallow.account.attribution_status import AttributionAnswers, ScopePods
 from fallow.doors.answers import cost_books
 from fallow.model.cost import UNIT, CostBatch, Interval
 from fallow.model.policies import attribution_crd
@@ -21,7 +21,7 @@ async def show(intervals: Sequence[Interval], now: float, **spec: Any) -> tuple[
     opened = ledger.on_file(None)
     await opened.open()
     await opened.write(CostBatch(at=int(now), intervals=tuple(intervals)), 1)
-    asked = attributions.ask(of, (), now)
+    asked = attribution_status.ask(of, (), now)
     found = AttributionAnswers(
         groups=await opened.sums(asked.groups), hours=await opened.sums(asked.hours),
         days=await opened.sums(asked.days),
@@ -32,7 +32,7 @@ async def show(intervals: Sequence[Interval], now: float, **spec: Any) -> tuple[
         cost_books.AttributionAsk(name="all", by=of.track_by, where=(), seconds=of.period), now,
     )
     await opened.close()
-    return attributions.make_status(of, found, ScopePods(1, 1), now), told
+    return attribution_status.make_status(of, found, ScopePods(1, 1), now), told
 
 
 async def test_the_day_of_the_cost_model_by_namespace_as_the_api_tells_it() -> None:
