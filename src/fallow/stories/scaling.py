@@ -85,6 +85,7 @@ class ScalingStoryTerms(msgspec.Struct, frozen=True, kw_only=True):
 
     is_on: bool = True
     acts: bool = False
+    interval: Seconds = INTERVAL  # between two full looks
     frozen: Callable[[Instant], str] = lambda now: ""
     brain: deciding.ScalingTerms = deciding.ScalingTerms()
     wake_in: Callable[[Seconds], None] = lambda seconds: None
@@ -189,7 +190,7 @@ class ScalingStory:
     def _is_between(self, now: Instant) -> bool:
         """A turn for who leaves alone: all else was looked at a moment ago, and no cloud has said anything new."""
         last = self._last.plan
-        if last is None or not 0 <= now - last.taken_at < INTERVAL - 1:
+        if last is None or not 0 <= now - last.taken_at < self._terms.interval - 1:
             return False
         if now - last.taken_at >= HASTE and (self._eyes.has_fresh_demand or now >= _find_due(last)):
             return False

@@ -68,7 +68,8 @@ def make_parts(ground: Groundwork, later: Later, cloud: Cloud | None) -> Scaling
     story = scaling.ScalingStory(
         eyes=eyes, find_cloud=find_cloud, account=account, keep_hours=books.keep_hours,
         hands=make_hands(ground, statuses), terms=scaling.ScalingStoryTerms(
-            is_on=options.is_on, acts=options.acts, frozen=lambda now: _why_frozen(ground, now),
+            is_on=options.is_on, acts=options.acts, interval=options.interval,
+            frozen=lambda now: _why_frozen(ground, now),
             brain=deciding.ScalingTerms(score=deciding.InstanceScore(options.score)),
             wake_in=lambda seconds: _wake_in(later, seconds),
         ),
