@@ -153,7 +153,7 @@ def _entry(
     gpus: int | None = None, per_hour: float | None = None,
 ) -> AuditEntry:
     return AuditEntry(
-        at=now, type=type_, sentence=sentence[:512], actor=names.REPORTING_CONTROLLER, source=CameBy.cycle, ref=ref,
+        at=now, type=type_, sentence=sentence[:512], actor=names.FIELD_MANAGER, source=CameBy.cycle, ref=ref,
         policy=policy, reason=reason, detail=detail, gpus=gpus, per_hour=per_hour,
     )
 

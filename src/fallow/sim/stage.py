@@ -50,7 +50,7 @@ FLAGS: Mapping[str, Any] = {
 # the same: the books see who came and went, and when.
 HURRIED: Mapping[str, Seconds] = {
     PRICES: HOUR, BOOKS: 10 * MINUTE, BUDGETS: HOUR, SAVINGS: 4 * HOUR, COMMITMENTS: 4 * HOUR,
-    SHARING: HOUR / 2, SHARE_POLICIES: HOUR / 2, GUARD: 10 * MINUTE, CONSOLIDATION: HOUR, SCALING: 5 * MINUTE,
+    SHARING: HOUR / 2, SHARE_POLICIES: HOUR / 2, GUARD: 10 * MINUTE, CONSOLIDATION: HOUR, SCALING: 3 * MINUTE,
 }
 SOON: Seconds = 10.0  # between two turns of who scales, while a machine is emptied or taken back
 SHARED: Sequence[str] = (SHARING, GUARD, SHARE_POLICIES, CONSOLIDATION)  # stories that are told where pods are admitted

@@ -29,6 +29,8 @@ BY_HAND, BY_COMMAND = "kubectl-edit", names.RESUME_FIELD_MANAGER
 SERVICES = ("InferenceService", "LLMInferenceService")
 
 
+# Of pods that have whole GPUs, once they are admitted: not on a node that offers parts of GPUs by the same name. The
+# world's scheduler does so, too.
 _UNSHARED = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
     "nodeSelectorTerms": [{"matchExpressions": [{"key": names.GPU_REPLICAS, "operator": "DoesNotExist"}]}],
 }}}
@@ -201,7 +203,7 @@ class Objects:
                 **({names.SPOT_OK: "true"} if part.errand else {}),
             },
         )
-        if part.errand:
+        if workload.mode == "whole" and workload not in self._world.at_gate:
             made["spec"]["affinity"] = _UNSHARED
         return patches.json_patch(made, list(workload.patch)) if workload.patch else made
 

@@ -98,7 +98,7 @@ class Part(msgspec.Struct, frozen=True):
     ends_at: Instant | None = None  # None: it stays
     restarts_at: Instant | None = None  # its owner rolls it out anew
     memory: float | None = None  # of each GPU, MiB at most; None: nobody knows
-    errand: bool = False  # it wants whole GPUs, and may run on a machine that its cloud may take back
+    errand: bool = False  # it may run on a machine that its cloud may take back
 
     @property
     def pods(self) -> int:

@@ -70,7 +70,7 @@ function Demand({ policy }: { policy: PolicyScaling }) {
               <>
                 <path d={`M${left} ${y(policy.gpus)}H${right}`} stroke="var(--ink)" stroke-width="1.5" fill="none" />
                 <text class="ax k" x={left + 4} y={y(policy.gpus) - 5}>
-                  capacity {policy.gpus}
+                  capacity now {policy.gpus}
                 </text>
               </>
             )}
@@ -145,6 +145,17 @@ function Plan({ policy, page, currency }: { policy: PolicyScaling; page: Scaling
           because={`${f.capacityType}, asked for at ${clock(at(f.since))}`}
         />
       ))}
+      {policy.soldOut.map((s) => (
+        <Line
+          glyph="unknown"
+          what={
+            <>
+              <b>{s.pool}</b> is sold out ({s.capacityType})
+            </>
+          }
+          because={`asked again at ${clock(at(s.until))}`}
+        />
+      ))}
       {kept.slice(0, MOST).map((n) => (
         <Line
           glyph={n.verdict === "UseUnknown" || n.verdict === "CannotTell" ? "unknown" : "kept"}
@@ -184,7 +195,9 @@ export function ScalingPart({ page, currency }: { page: Scaling; currency: strin
         <section key={policy.name}>
           <Head title="Scaling plan">
             <span class="q xs">
-              {policy.name}: {policy.acts ? "acts" : "recommends only"}; {DRIVERS[policy.driver] ?? policy.driver}
+              {policy.name}: {policy.acts ? "acts" : "recommends only"}; {DRIVERS[policy.driver] ?? policy.driver};{" "}
+              {plural(policy.nodes, "node")}
+              {policy.perHour === null ? "" : `, ${money(policy.perHour, currency)}/h`}
             </span>
           </Head>
           <Demand policy={policy} />
