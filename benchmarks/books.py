@@ -88,7 +88,7 @@ async def measure(file: pathlib.Path) -> None:
     look: BookLook | None = None
     for tick in range(TICKS + 4):
         now, gone = BEGIN + 60 * tick, list[cluster.Departure]()
-        for at in rng.choice(sorted(pods), CHANGED // 2, replace=False).tolist() if tick else ():
+        for at in rng.choice(sorted(pods), CHANGED // 4, replace=False).tolist() if tick else ():  # one goes, one comes
             node = int(pods[at].node.removeprefix("node-"))
             gone.append(cluster.Departure(pods.pop(at), float(now - 30), float(now - 29)))
             pods[serial], use[serial] = make_pod(serial, node, float(now - 20)), 0.5

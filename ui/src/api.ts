@@ -161,13 +161,13 @@ export type AttributedGroup = {
   idleCost: number;
   gpuHours: number;
 };
-/** `problem`: why it is not told. */
+/** `problem`: why it is not told; then there are no figures. What nobody held is a group, too, where it counts. */
 export type AttributionTold = {
   name: string;
   by: string[];
   periodSeconds: number;
-  totalCost: number;
-  gpuHours: number;
+  totalCost: number | null;
+  gpuHours: number | null;
   groups: AttributedGroup[];
   problem: string | null;
 };

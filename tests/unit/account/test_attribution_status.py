@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
 from tests import cost_scenes
 from tests.cost_scenes import DAY, HOUR, TODAY, YESTERDAY
 
@@ -42,9 +43,11 @@ async def test_the_day_of_the_cost_model_by_namespace_as_the_api_tells_it() -> N
     assert rows["green"] == ("73.73", "0.00", "0.00")  # nobody measured it
     assert rows["__unallocated__"][1:] == ("0.00", "450.59")
     assert (status["totalCost"], status["gpuHours"], status["costPerGPUHour"]) == ("786.48", 192.0, "4.10")
-    assert {each.key: abs(each.idle_cost - float(rows[each.key][2])) < 0.02 for each in told.groups} == dict.fromkeys(
-        ("red", "blue", "green"), True
-    )
+    assert {each.key: (each.cost, each.idle_cost) for each in told.groups} == {
+        key: (pytest.approx(float(row[0]), abs=0.02), pytest.approx(float(row[2]), abs=0.02))
+        for key, row in rows.items()
+    }
+    assert (told.total_cost, told.gpu_hours) == (pytest.approx(786.48, abs=0.005), 192.0)
 
 
 async def test_an_hour_a_day_and_a_month_are_as_long_as_they_say() -> None:

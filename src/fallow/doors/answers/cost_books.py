@@ -204,13 +204,13 @@ class AttributedGroup(answers.Shape, frozen=True, kw_only=True):
 
 
 class AttributionTold(answers.Shape, frozen=True, kw_only=True):
-    """`problem`: why it is not told."""
+    """`problem`: why it is not told; then there are no figures. What nobody held is a group, too, where it counts."""
 
     name: str
     by: tuple[str, ...]
     period_seconds: int
-    total_cost: float
-    gpu_hours: float
+    total_cost: float | None
+    gpu_hours: float | None
     groups: tuple[AttributedGroup, ...]
     problem: str | None
 
@@ -236,15 +236,22 @@ async def attribute(books: CostBooks, asked: AttributionAsk, now: Instant) -> At
             CostQuery(begin=span.begin, end=span.end, by=asked.by, where=asked.where)
         )
         made = reports.make_report(sums, ReportAsk(by=asked.by, begin=span.begin, end=span.end, currency=""))
-    groups = tuple(
+    held = (
         AttributedGroup(
             key=telling.join(row.key), cost=float(row.cost), use_cost=float(row.used),
             idle_cost=float(row.allocated_unused + row.held_idle), gpu_hours=round(row.gpu_hours, 4),
         )
         for row in (made.rows if made else ())
     )
+    unheld = (
+        AttributedGroup(
+            key=row.key, cost=float(row.cost), use_cost=0.0, idle_cost=float(row.cost),
+            gpu_hours=round(row.gpu_hours, 4),
+        )
+        for row in (made.platform if made else ()) if row.cost
+    )
     return AttributionTold(
-        name=asked.name, by=tuple(map(str, asked.by)), period_seconds=asked.seconds, groups=groups,
-        total_cost=float(made.held.cost) if made else 0.0, gpu_hours=round(made.held.gpu_hours, 4) if made else 0.0,
+        name=asked.name, by=tuple(map(str, asked.by)), period_seconds=asked.seconds, groups=(*held, *unheld),
+        total_cost=float(made.total) if made else None, gpu_hours=round(made.gpu_hours, 4) if made else None,
         problem=asked.problem or None,
     )
