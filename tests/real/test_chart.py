@@ -128,7 +128,9 @@ SWITCHES = {
     "bounds.enabled=false": {
         ("ValidatingAdmissionPolicy", "gpu-pruner-bounds"), ("ValidatingAdmissionPolicyBinding", "gpu-pruner-bounds"),
     },
-    "monitoring.dashboards.enabled=false": {("ConfigMap", "gpu-cost-dashboard")},
+    "monitoring.dashboards.enabled=false": {
+        ("ConfigMap", f"{name}-dashboard") for name in ("gpu-cost", "gpu-dashboard", "fallow-health")
+    },
     "uninstall.resume=false": {
         ("Job", "gpu-pruner-uninstall"), ("ClusterRole", "gpu-pruner-uninstall-cr"),
         ("ClusterRoleBinding", "gpu-pruner-uninstall-crb"),

@@ -22,6 +22,8 @@ RESULTS = "gpu_autoscaler_prewarm_total"
 async def scene(cluster: clusters.Cluster) -> AsyncIterator[Scene]:
     async with open_scene(cluster) as made:
         yield made
+    for each in await cluster.objects("apps/v1", "Deployment"):  # placeholders, which would make their pods again
+        await cluster.delete(each, propagationPolicy="Background")
 
 
 def expect_more(level: float = 8.0) -> DemandPast:

@@ -83,8 +83,8 @@ def simulate(*words: str) -> Result:
 
 def test_a_simulated_day_is_told_beside_the_rival_and_the_bound() -> None:
     done = simulate("--days", "0.5")
-    lines = [line.split()[0] for line in done.output.splitlines()[:4]]
-    assert lines == ["WHO", "fallow", "requests", "bound"]
+    lines = [line.split()[0] for line in done.output.splitlines()[:5]]
+    assert lines == ["WHO", "fallow", "requests", "fallow,", "bound"]
     told = json.loads(simulate("--days", "0.5", "-o", "json").output)["results"]
     assert all(each["ratio"] > 1 for each in told)
 
