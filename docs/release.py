@@ -53,6 +53,8 @@ def check_commit(*, is_snapshot: bool) -> None:
     tag = f"v{__version__}"
     if tag not in _git("tag", "--points-at", "HEAD").split():
         raise NoRelease(f"this commit has no tag {tag}: git tag {tag}, or --snapshot")
+    if not (ROOT / "src/fallow/doors/api/static/index.html").is_file():
+        raise NoRelease("the dashboard is not built, and the wheel would be without: make ui")
 
 
 # ---- archives --------------------------------------------------------------------------------------------------------

@@ -405,7 +405,7 @@ class SavingKind(StrEnum):
     waste = "waste"
 
 
-MEASURED_SAVINGS: Final = (SavingKind.waste, SavingKind.spot, SavingKind.sharing)  # nodes have no source yet
+MEASURED_SAVINGS: Final = (SavingKind.waste, SavingKind.spot, SavingKind.sharing)  # always; of nodes where some went
 
 
 class BookedSaving(msgspec.Struct, frozen=True, kw_only=True):

@@ -46,12 +46,20 @@ class _ServedList(msgspec.Struct):
 async def gather(kubeconfig: str | None, context: str | None) -> ClusterFacts:
     async with reach.open_api(kubeconfig, context) as (api, _):
         with helping.say_what_to_do():
-            version = msgspec.json.decode(await api.request("GET", "/version"), type=_Version).git_version
+            version = _read_version(await api.request("GET", "/version"))
             who = await api.who_am_i() or ""
             kinds, bounds = await _list_served(api, f"/apis/{names.GROUP}/v1alpha1"), await _list_served(api, _BOUNDS)
             return ClusterFacts(
                 version=version, who=who, at=time.time(), server_at=api.clock, kinds=kinds, has_bounds=_has(bounds)
             )
+
+
+def _read_version(body: bytes) -> str:
+    """Raises BadAnswer where it is no API server that answers, as a proxy's page of login."""
+    try:
+        return msgspec.json.decode(body, type=_Version).git_version
+    except msgspec.MsgspecError as problem:
+        raise errors.BadAnswer(f"what answers is no API server of Kubernetes: /version: {problem}") from None
 
 
 async def _list_served(api: kube.Api, path: str) -> Input[tuple[str, ...]]:
