@@ -11,7 +11,7 @@ export FALLOW_TRACES ?= $(abspath $(wildcard ../shared/data))
 unexport PYTHONDONTWRITEBYTECODE # or every worker and every command that a test starts compiles everything anew
 
 .DEFAULT_GOAL := help
-.PHONY: help setup ui shots world check lint types contracts unit test fuzz soak real demo bench acceptance docs pins release clean
+.PHONY: help setup ui shots world check lint types contracts unit test fuzz soak real rights demo bench acceptance docs site pins builder images release clean
 
 help: ## Show what can be made
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -59,7 +59,7 @@ contracts: setup
 unit: setup
 	$(BIN)/pytest tests/unit -n $(WORKERS) --dist worksteal -q --hypothesis-profile=quick
 
-test: setup lint types contracts world ## Everything, on the real control plane and the real Prometheus
+test: setup lint types contracts world $(VENV)/.site ## Everything, on the real control plane and the real Prometheus
 	$(BIN)/pytest tests -n $(WORKERS) --dist worksteal -q
 
 fuzz: setup ## Property tests on new examples, ten times as many
@@ -70,6 +70,11 @@ soak: setup ## Two hundred pretend days with every fault and a hostile tenant (a
 
 real: setup world ## Only the tests on real parts
 	$(BIN)/pytest tests/real -n $(WORKERS) --dist worksteal -q
+
+rights: setup world ## The same, and then: which of the rights that we ship did no program of ours use?
+	rm -f .pytest_cache/v/fallow/rights.jsonl
+	$(BIN)/pytest tests/real -n $(WORKERS) --dist worksteal -q
+	$(BIN)/python -m tests.real.shipped
 
 demo: ## Watch the real controller work a pretend GPU cluster through a day
 	@$(MAKE) --no-print-directory -j2 $(VENV)/.runs $(PAGES)
@@ -85,12 +90,28 @@ docs: setup ## Write flags, metrics, reasons and alerts in docs/operators, the C
 	$(BIN)/python -m docs.write
 	$(BIN)/python -m docs.api_types
 
+# Only who makes the site, or tests it, needs what makes it.
+$(VENV)/.site: $(VENV)/.runs
+	$(BIN)/pip install --quiet --upgrade pip
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --group site
+	@touch $@
+
+site: $(VENV)/.site ## The documents as a site, into build/site (with pictures of the pages where make shots has made some)
+	$(BIN)/python -m docs.site build/site
+
 pins: setup ## Write the packages of the images with their hashes anew (asks the package index)
 	$(BIN)/python -m docs.pins
 
-release: setup ## Wheel, sdist, charts, manifests, bills of materials, changes and checksums of a tagged commit, into build/release (SNAPSHOT=1: of any)
+# What makes the wheel, checked by its hashes, before it makes one that others run.
+builder: setup
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --no-deps --force-reinstall --requirement deploy/image/build.txt
+
+images: builder ## The images for both processors, as OCI archives, into build/images-made (MIRROR=: of Debian's packages, if not apt's)
+	$(BIN)/python -m docs.images build/images-made $(if $(MIRROR),--mirror $(MIRROR))
+
+release: builder ## Wheel, sdist, images, charts, manifests, bills of materials, changes and checksums of a tagged commit, into build/release (SNAPSHOT=1: of any; URL=https://...: where they will be, for krew)
 	rm -rf build/release
-	$(BIN)/python -m docs.release build/release $(if $(SNAPSHOT),--snapshot)
+	$(BIN)/python -m docs.release build/release $(if $(SNAPSHOT),--snapshot) $(if $(URL),--url $(URL)) $(if $(MIRROR),--mirror $(MIRROR))
 
 clean: ## Remove the virtual environment and caches of tools (not the cache of built programs)
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -12,9 +12,9 @@ import sys
 BENCHMARKS = (
     "help_time", "commands", "commands_live", "listing", "plan", "cycle", "questions", "one_shot", "scrape", "backtest",
     "exporter", "packing", "departures", "api", "live", "pages", "books", "cost", "ledger", "webhook", "extender",
-    "extender_live", "node_stories", "scaling",
+    "extender_live", "node_stories", "scaling", "spot", "sizing",
 )
-PARTS = {"extender_live": ("burst", "replay")}
+PARTS = {"extender_live": ("burst", "replay"), "spot": ("watch", "notice")}
 
 
 def read(words: list[str]) -> list[list[str]]:

@@ -8,13 +8,15 @@ Invariant: what no row writes is refused, for kinds of the table and for all oth
 evaluated refuses too.
 """
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import yaml
 
 from docs import roles
 from fallow import names, settings
-from fallow.act.headroom import PAUSE
+from fallow.act.headroom import CONTAINER_SECURITY, PAUSE, POD_SECURITY, PREFIX
 from fallow.act.leaving import TAINTS
 from fallow.model import kinds, owner_use, partition, pointers, record, stops
 from fallow.settings.sharing import MIG_MAP, PLUGIN_MAP
@@ -33,13 +35,13 @@ ABOUT = """# Made from the code by `make docs`.
 # that lists them.
 """
 
-_HOOKS = tuple(f"{GROUP}/{kind}webhookconfigurations" for kind in ("validating", "mutating"))
+_HOOKS = tuple(f"{GROUP}/{each}" for each in roles.HOOKS)
 _POD = "/pods"
 _NODE, _MAP = "/nodes", "/configmaps"
 _DAEMONS = "apps/daemonsets"
 _TEMPLATE = "resource.k8s.io/resourceclaimtemplates"
 _CONFIG = f"{names.GROUP}/{names.NODE_CONFIG_PLURAL}"
-_NODE_LABELS = (names.MIG_CONFIG, names.PLUGIN_CONFIG, names.CONSOLIDATION)
+_NODE_LABELS = (names.MIG_CONFIG, names.PLUGIN_CONFIG, names.CONSOLIDATION, names.DEFRAG)
 _NODE_RECORDS = (names.REPARTITION, names.EMPTYING, names.SCALE_DOWN, names.SPOT_RECORD)
 _KEYS = {
     PLUGIN_MAP: f"k.startsWith('{partition.OURS}')", MIG_MAP: f"k == '{partition.MIG_KEY}'",
@@ -52,6 +54,7 @@ _POD_FIELDS = (
 )
 _CONTAINER_FIELDS = (
     "name", "image", "resources", "terminationMessagePath", "terminationMessagePolicy", "imagePullPolicy",
+    "securityContext",
 )
 _RESTARTED = tuple(f"apps/{each}" for each in roles.RESTARTED)
 _TEMPLATE_NOTES = ("template", "metadata", "annotations")
@@ -147,7 +150,7 @@ def _hook_rule() -> str:
     new, old = "dyn(object).webhooks", "dyn(oldObject).webhooks"
     rest = _same("dyn(object)", "dyn(oldObject)", "k in ['metadata', 'webhooks']")
     same = f"{_same_members(new, old, [('clientConfig', 'caBundle')])} && {rest}"
-    return f"!(variables.what in {_words(_HOOKS)}) || ({same})"
+    return f"!(variables.what in {_words(_HOOKS)}) || request.operation == 'DELETE' || ({same})"
 
 
 def _is_map() -> str:
@@ -215,22 +218,38 @@ def _ends() -> str:
 
 def _keeps_room() -> str:
     """Objects by which room is kept ahead of demand, in our own namespace, and of pods nothing but pause."""
-    kinds_of = [f"{group}/{plural}" for group, plural in roles.ROOM]
+    kinds_of = [f"{group}/{plural}" for group, plural, _ in roles.ROOM]
     named = "dyn(object).metadata.name.startsWith('fallow-')"
     spec = f"(variables.what == '{kinds_of[0]}' ? dyn(object).spec.template : dyn(object).template).spec"
-    plain = f"{spec}.all(k, k in {_words(_POD_FIELDS)}) && {spec}[?'securityContext'].orValue({{}}).size() == 0"
+    plain = f"{spec}.all(k, k in {_words(_POD_FIELDS)}) && {_is_locked(spec, POD_SECURITY)}"
     pause = (
-        f"{spec}.containers.all(c, c.image == '{PAUSE}' && c.all(k, k in {_words(_CONTAINER_FIELDS)})) && "
-        f"{spec}.containers.size() == 1"
+        f"{spec}.containers.all(c, c.image == '{PAUSE}' && c.all(k, k in {_words(_CONTAINER_FIELDS)}) && "
+        f"{_is_locked('c', CONTAINER_SECURITY)}) && {spec}.containers.size() == 1"
     )
     place = f"variables.place == '{roles.HOME}' && variables.part == '' && request.operation in ['CREATE', 'UPDATE']"
     runs = f"!(variables.what in {_words(kinds_of[:2])}) || ({plain} && {pause})"
     keeps = f"{place} && variables.what in {_words(kinds_of)} && {named} && ({runs})"
     goes = (
         f"variables.place == '{roles.HOME}' && variables.part == '' && request.operation == 'DELETE' && "
-        f"variables.what == '{kinds_of[-1]}' && dyn(oldObject).metadata.name.startsWith('{names.GANG_PREFIX}')"
+        f"variables.what in {_words(kinds_of)} && (dyn(oldObject).metadata.name.startsWith('{names.GANG_PREFIX}') || "
+        f"dyn(oldObject).metadata.name.startsWith('{PREFIX}'))"
     )
     return f"({keeps}) || ({goes})"
+
+
+def _is_locked(body: str, allowed: Mapping[str, Any]) -> str:
+    """Its securityContext says nothing else; what it does not say, as placeholders of older versions, is no more."""
+    return _says_only(f"{body}[?'securityContext'].orValue({{}})", allowed)
+
+
+def _says_only(body: str, allowed: Mapping[str, Any]) -> str:
+    parts = [f"{body}.all(k, k in {_words(allowed)})"]
+    for name, value in allowed.items():
+        if isinstance(value, Mapping):
+            parts.append(_says_only(f"{body}[?{name!r}].orValue({{}})", value))
+        else:
+            parts.append(f"{body}[?{name!r}].orValue({json.dumps(value)}) == {json.dumps(value)}")
+    return " && ".join(parts)
 
 
 def _is_template() -> str:
@@ -309,11 +328,14 @@ def _variables() -> Mapping[str, str]:
         f"'{names.WEBHOOK_CERTIFICATE}' && request.operation in ['CREATE', 'UPDATE'])",
         f"(variables.what == '{_MAP}' && variables.part == '' && request.operation in ['CREATE', 'UPDATE'] && "
         f"{_is_map()})",
-        f"(variables.what in {_words(_HOOKS)} && request.name == '{names.WEBHOOK}' && request.operation == 'UPDATE')",
+        f"(variables.what in {_words(_HOOKS)} && request.name == '{names.WEBHOOK}' && "
+        "request.operation in ['UPDATE', 'DELETE'])",
         "(request.resource.group in ['authorization.k8s.io', 'authentication.k8s.io'] && variables.part == '')",
         f"({_keeps_room()})",
         f"(variables.what == 'scheduling.k8s.io/priorityclasses' && request.operation == 'CREATE' && "
         f"dyn(object).metadata.name == '{names.HEADROOM_CLASS}' && dyn(object).value < 0)",
+        f"(variables.what == 'scheduling.k8s.io/priorityclasses' && request.operation == 'DELETE' && "
+        f"request.name == '{names.HEADROOM_CLASS}')",
     ]
     return {
         "what": "request.resource.group + '/' + request.resource.resource",
@@ -387,7 +409,7 @@ def _validations() -> list[tuple[str, str]]:
     return [
         ("it creates and deletes nothing but its Events, its Lease, its certificate, keys for NVIDIA's programs, its "
          "templates of claims, room ahead of demand, evictions that name a uid, pods that a uid names and nodes whose "
-         "machines were told to go, and writes no part of an object but scale",
+         "machines were told to go, on leaving its webhook's configurations, and writes no part of an object but scale",
          "variables.own || variables.evicts || variables.keeps || variables.ends || "
          "(request.operation == 'UPDATE' && variables.part in ['', 'scale'])"),
         ("nothing in a protected namespace is its to change",

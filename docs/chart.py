@@ -27,9 +27,11 @@ from docs.chart_swaps import (
     FILE_BOOKS,
     MOUNTS,
     ON,
+    PEERS,
     SCALES,
     SECOND,
     SERVER_BOOKS,
+    SETTINGS,
     SHARES,
     SPOT_WATCH,
     SWAPS,
@@ -50,10 +52,12 @@ TEMPLATES: dict[str, str] = {
     "deploy/dashboard/10-role.yaml": DASHBOARD,
     "deploy/cost/10-store.yaml": f"(and {FILE_BOOKS} (not .Values.cost.persistence.existingClaim))",
     "deploy/cost/15-role.yaml": BOOKS,
-    "deploy/enforcement/10-role.yaml": f"(and {ON} {WEBHOOK})",
-    "deploy/enforcement/20-webhook-role.yaml": WEBHOOK,
-    "deploy/enforcement/30-webhook.yaml": WEBHOOK,
-    "deploy/enforcement/40-configurations.yaml": WEBHOOK,
+    "deploy/enforcement/10-role.yaml": f"(and {ON} .Values.cost.enforcement.enabled)",
+    "deploy/webhook/10-role.yaml": f"(and {ON} {WEBHOOK} (not .Values.admissionWebhook.certManager.enabled))",
+    "deploy/webhook/15-owner-use-role.yaml": f"(and {ON} {WEBHOOK})",
+    "deploy/webhook/20-webhook-role.yaml": WEBHOOK,
+    "deploy/webhook/30-webhook.yaml": WEBHOOK,
+    "deploy/webhook/40-configurations.yaml": WEBHOOK,
     "deploy/sharing/10-role.yaml": SHARES,
     "deploy/consolidation/10-role.yaml": EMPTIES,
     "deploy/extender/role/10-role.yaml": EXTENDER,
@@ -64,6 +68,7 @@ TEMPLATES: dict[str, str] = {
     "deploy/monitoring/20-rules.yaml": f"(and {ON} .Values.monitoring.rules.enabled)",
     "deploy/openshift/monitoring.yaml": f"(and {ON} .Values.monitoring.openshift.enabled)",
     "deploy/scaling/10-role.yaml": SCALES,
+    "deploy/spot-watch/00-namespace.yaml": SPOT_WATCH,
     "deploy/spot-watch/10-role.yaml": SPOT_WATCH,
     "deploy/spot-watch/15-bounds.yaml": SPOT_WATCH,
     "deploy/spot-watch/30-spot-watch.yaml": SPOT_WATCH,
@@ -132,6 +137,13 @@ def components() -> str:
         arguments.append(_if(when, "".join(f"- {each}\n" for each in added if isinstance(each, str))))
         mounts.append(_if(when, _yaml(pod["containers"][0]["volumeMounts"], 12)))
         volumes.append(_if(when, _yaml(pod["volumes"], 8)))
+    arguments.append(_if(PEERS, _PEER_ARGUMENTS))
+    mounts.append(_if(PEERS, _yaml([{"name": "peers", "mountPath": "/etc/fallow/peers", "readOnly": True}], 12)))
+    volumes.append(_if(PEERS, _PEER_TOKENS))
+    arguments.append(_if(SETTINGS, "- --config=/etc/fallow/settings/settings.yaml\n"))
+    mount = {"name": "settings", "mountPath": "/etc/fallow/settings", "readOnly": True}
+    mounts.append(_if(SETTINGS, _yaml([mount], 12)))
+    volumes.append(_if(SETTINGS, _yaml([{"name": mount["name"], "configMap": {"name": SETTINGS_MAP}}], 8)))
     for old, new in _ADJUSTED:
         arguments = [each.replace(old, new) for each in arguments]
         volumes = [each.replace(old, new) for each in volumes]
@@ -142,6 +154,41 @@ def components() -> str:
     )
 
 
+SETTINGS_MAP = "gpu-pruner-settings"
+# Each token by the name of its cluster, in one volume. Without its Secret that cluster is "not seen"; nothing stops.
+_PEER_ARGUMENTS = """{{- range .Values.dashboard.peers }}
+- "--peer={{ .name }}={{ .url }}"
+{{- if .tokenSecret }}
+- "--peer-token-file={{ .name }}=/etc/fallow/peers/{{ .name }}"
+{{- end }}
+{{- end }}
+{{- if .Values.dashboard.peerCaSecret }}
+- --peer-ca-file=/etc/fallow/peers/_ca.crt
+{{- end }}
+"""
+_PEER_TOKENS = """        - name: peers
+          projected:
+            defaultMode: 288
+            sources:
+{{- range .Values.dashboard.peers }}
+{{- $name := .name }}
+{{- with .tokenSecret }}
+              - secret:
+                  name: {{ .name }}
+                  optional: true
+                  items:
+                    - key: {{ .key | default "token" }}
+                      path: {{ $name }}
+{{- end }}
+{{- end }}
+{{- with .Values.dashboard.peerCaSecret }}
+              - secret:
+                  name: {{ . }}
+                  items:
+                    - key: ca.crt
+                      path: _ca.crt
+{{- end }}
+"""
 _ADJUSTED = (
     ("--dashboard-auth=kube", "--dashboard-auth={{ .Values.dashboard.auth }}"),
     ("gpu-pruner-session-key", '{{ .Values.dashboard.sessionKeySecret | default "gpu-pruner-session-key" }}'),
@@ -239,6 +286,7 @@ BY_HAND: Mapping[str, str] = {
     "templates/_helpers.tpl": "names and arguments", "templates/NOTES.txt": "what to do next",
     "templates/checks.yaml": "what contradicts itself", "templates/policies.yaml": "policies to begin with",
     "templates/secrets.yaml": "what the values say and nobody may read",
+    "templates/settings.yaml": "the file of --config",
     "templates/cert-manager.yaml": "the webhook's certificate", "templates/dashboards.yaml": "Grafana's",
     "templates/leavings.yaml": "what the daemon makes, so that it goes with the release",
     "templates/uninstall.yaml": "what is paused comes back first", "templates/tests/look.yaml": "helm test",

@@ -83,7 +83,7 @@ def page() -> str:
         flag = f" (`{row.flag}`)" if row.flag else ""
         lines.append(f"| `{row.path}` | {shown} | {row.help}{flag} |".replace("a|b", "a\\|b"))
     free = ", ".join(f"`{flag.name.removeprefix('--')}`" for flag in chart_values.FREE)
-    more = f"`flags` takes, as [docs/operators/flags.md](../../docs/operators/flags.md) says: {free}."
+    more = f"`flags` and `settings` take, as [docs/operators/flags.md](../../docs/operators/flags.md) says: {free}."
     return f"{head}\n## Values\n\n{MADE}\n\n" + "\n".join(lines) + f"\n\n{more}\n"
 
 

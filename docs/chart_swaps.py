@@ -31,10 +31,15 @@ ON, ACTS, DASHBOARD, BOOKS, SERVER, WEBHOOK, EXTENDER, SECOND, EXPORTER, SCALING
     f'(include "fallow.on.{name}" .)' for name in SWITCHES
 )
 FILE_BOOKS, SERVER_BOOKS = f"(and {BOOKS} (not {SERVER}))", f"(and {BOOKS} {SERVER})"
-MOUNTS = f"(or {DASHBOARD} {BOOKS})"
+SETTINGS = f"(and {ON} .Values.settings)"
+MOUNTS = f"(or {DASHBOARD} {BOOKS} {SETTINGS})"
+PEERS = f"(and {DASHBOARD} .Values.dashboard.peers)"
 SHARES = f"(and {ACTS} .Values.sharing.enabled)"
 SCALES = f'(and {ACTS} {SCALING} (eq .Values.autoscaling.mode "act"))'
-EMPTIES = f'(and {ACTS} .Values.binPacking.enabled (eq .Values.binPacking.consolidation.mode "act"))'
+EMPTIES = (
+    f'(and {ACTS} .Values.binPacking.enabled (or (eq .Values.binPacking.consolidation.mode "act") '
+    '(eq .Values.binPacking.defrag.mode "act")))'
+)
 
 
 class Swap(msgspec.Struct, frozen=True):
@@ -64,7 +69,30 @@ _IMAGE: Final = Swap(
     f"image: fallow:{fallow.__version__}\n",
     'image: {{ include "fallow.image" . }}\n          imagePullPolicy: {{ .Values.image.pullPolicy }}\n',
 )
+_NODE_IMAGE: Final = Swap(
+    f"image: gpu-idle-exporter:{fallow.__version__}\n",
+    f"image: {value('exporter.image')}:{{{{ .Values.exporter.tag | default .Chart.AppVersion }}}}\n"
+    "          imagePullPolicy: {{ .Values.image.pullPolicy }}\n",
+)
+
+
+def _placed(account: str, by: str = "placing") -> Swap:
+    """In a pod of this account: who pulls its image, and on which nodes it may run; `pulling`: it says itself where."""
+    line = f"      serviceAccountName: {account}\n"
+    return Swap(line, line + f'      {{{{- include "fallow.{by}" . | trim | nindent 6 }}}}\n')
+
+
 _POLICY: Final = Swap("--policy=Auto", f"--policy={value('binPacking.strategy')}")
+# Arguments of the webhook that are written out of several values.
+_WAYS = (
+    *(line for value, way in (("mig", "mig"), ("mps", "mps"), ("timeSlicing", "timeslicing")) for line in (
+        f"{{{{- if not .Values.sharing.{value}.enabled }}}}", f"- --sharing-without={way}", "{{- end }}",
+    )),
+    "{{- range .Values.scheduling.schedulerNames }}", "- --scheduler-name={{ . }}", "{{- end }}",
+    '{{- if include "fallow.on.second" . }}', "- --scheduler-name=fallow-scheduler", "{{- end }}",
+    "{{- range $class, $patterns := .Values.classification.patterns }}", "{{- range $patterns }}",
+    '- {{ printf "--classification-pattern=%s=%s" $class . | quote }}', "{{- end }}", "{{- end }}",
+)
 _PLUGIN, _MIG = "sharing.devicePluginConfigMap", "sharing.mig.configMap"
 _RESOURCES: Final = """          resources:
             requests:
@@ -98,7 +126,7 @@ _ARGUMENTS: Final = """          args:
 
 SWAPS: Final[dict[str, tuple[Swap, ...]]] = {
     "deploy/controller/20-gpu-pruner.yaml": (
-        _IMAGE,
+        _IMAGE, _placed("gpu-pruner"),
         Swap(_ARGUMENTS, _lines("args:", '  {{- include "fallow.args" . | nindent 12 }}', by=10)),
         Swap(_RESOURCES, _lines("resources:", "  {{- toYaml .Values.controller.resources | nindent 12 }}", by=10)),
         Swap("replicas: 2\n", 'replicas: {{ include "fallow.replicas" . }}\n'),
@@ -113,7 +141,7 @@ SWAPS: Final[dict[str, tuple[Swap, ...]]] = {
             "      fieldPath: metadata.uid", '{{- include "fallow.env" . | trim | nindent 12 }}', by=12,
         )),
         Swap("              drop: [ALL]\n", _lines(
-            "              drop: [ALL]", '{{- include "fallow.mounts" . }}', '{{- include "fallow.placing" . }}',
+            "              drop: [ALL]", '{{- include "fallow.mounts" . }}',
         )),
     ),
     "deploy/controller/30-network.yaml": (
@@ -126,7 +154,8 @@ SWAPS: Final[dict[str, tuple[Swap, ...]]] = {
     ),
     "deploy/acting/15-bounds.yaml": (
         Swap(PROTECTED_NAMESPACES,
-             f'{{{{ index .Values.flags "protected-namespaces" | default "{PROTECTED_NAMESPACES}" }}}}'),
+             '{{ coalesce (index .Values.flags "protected-namespaces") (index .Values.settings "protected-namespaces") '
+             f'"{PROTECTED_NAMESPACES}" }}}}'),
         Swap(f"'{PLUGIN_MAP[1]}'", f"'{_part(_PLUGIN, 1)}'", 2), Swap(f"'{MIG_MAP[1]}'", f"'{_part(_MIG, 1)}'", 2),
         Swap(f"'{PLUGIN_MAP[0]}'", f"'{_part(_PLUGIN, 0)}'", 4),
         Swap(f"ConfigMap {PLUGIN_MAP[0]}/{PLUGIN_MAP[1]}", f"ConfigMap {value(_PLUGIN)}"),
@@ -144,16 +173,17 @@ SWAPS: Final[dict[str, tuple[Swap, ...]]] = {
             "{{- with .Values.cost.persistence.storageClass }}", "storageClassName: {{ . }}", "{{- end }}", by=2,
         )),
     ),
-    "deploy/enforcement/30-webhook.yaml": (
-        _IMAGE, Swap("replicas: 2", f"replicas: {value('admissionWebhook.replicas')}"),
+    "deploy/webhook/30-webhook.yaml": (
+        _IMAGE, _placed("gpu-autoscaler-webhook"),
+        Swap("replicas: 2", f"replicas: {value('admissionWebhook.replicas')}"),
         Swap("            - --webhook-cert-dir=/etc/fallow/webhook\n", _lines(
             "- --webhook-cert-dir=/etc/fallow/webhook",
             '- --exempt-namespaces={{ join "|" .Values.admissionWebhook.exemptNamespaces }}',
-            f"- --sharing-backend={value('sharing.backend')}",
+            f"- --sharing-backend={value('sharing.backend')}", *_WAYS,
             '{{- include "fallow.args.webhook" . | trim | nindent 12 }}', by=12,
         )),
     ),
-    "deploy/enforcement/40-configurations.yaml": (
+    "deploy/webhook/40-configurations.yaml": (
         Swap(f"[kube-system, kube-public, kube-node-lease, gpu-operator, {roles.HOME}]",
              "{{ toJson (append .Values.admissionWebhook.exemptNamespaces .Release.Namespace) }}", 3),
         Swap("timeoutSeconds: 3", f"timeoutSeconds: {value('admissionWebhook.timeoutSeconds')}", 3),
@@ -168,12 +198,12 @@ SWAPS: Final[dict[str, tuple[Swap, ...]]] = {
         ), 2),
     ),
     "deploy/extender/30-scheduler.yaml": (
-        _IMAGE, _POLICY, Swap("image: kube-scheduler:v1.36.3", f"image: {value('extender.schedulerImage')}"),
+        _IMAGE, _POLICY, _placed("fallow-scheduler"),
+        Swap("image: kube-scheduler:v1.36.3", f"image: {value('extender.schedulerImage')}"),
     ),
-    "deploy/extender/service/30-extender.yaml": (_IMAGE, _POLICY, Swap(":9444\n", f"{value('extender.addr')}\n")),
-    "deploy/spot-watch/30-spot-watch.yaml": (_IMAGE,),
-    "examples/exporter/daemonset/20-daemonset.yaml": (Swap(
-        f"image: gpu-idle-exporter:{fallow.__version__}",
-        f"image: {value('exporter.image')}:{{{{ .Values.exporter.tag | default .Chart.AppVersion }}}}",
-    ),),
+    "deploy/extender/service/30-extender.yaml": (
+        _IMAGE, _POLICY, _placed("fallow-extender"), Swap(":9444\n", f"{value('extender.addr')}\n"),
+    ),
+    "deploy/spot-watch/30-spot-watch.yaml": (_NODE_IMAGE, _placed("fallow-spot-watch", "pulling")),
+    "examples/exporter/daemonset/20-daemonset.yaml": (_NODE_IMAGE, _placed("gpu-idle-exporter", "pulling")),
 }

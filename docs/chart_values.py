@@ -2,7 +2,7 @@
 
 In: the table of flags. Out: ROWS. A row that names a flag has that flag's default, meaning and bounds, so none of them
 is written here again; a row without one says them itself.
-Invariant: what `flags` takes is what no row of its own sets, so nothing can be said twice.
+Invariant: what `flags` and `settings` take is what no row of its own sets, so nothing can be said twice.
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,8 @@ from typing import Any
 
 import msgspec
 
-from fallow import settings
+from fallow import names, settings
+from fallow.model.classes import WorkClass
 from fallow.settings import cost_enforcement, packing, readers
 from fallow.settings.flags import Flag
 
@@ -24,12 +25,21 @@ COUNT: Schema = {"type": "integer", "minimum": 0}
 LIST: Schema = {"type": "array"}
 TEXTS: Schema = {"type": "array", "items": TEXT}
 OBJECT: Schema = {"type": "object"}
+PEERS: Schema = {"type": "array", "items": {
+    "type": "object", "required": ["name", "url"], "additionalProperties": False, "properties": {
+        "name": {"type": "string", "pattern": "^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$"},
+        "url": {"type": "string", "pattern": "^https?://"},
+        "tokenSecret": {"type": "object", "required": ["name"], "additionalProperties": False,
+                        "properties": {"name": TEXT, "key": TEXT}},
+    },
+}}
 # What every install says in its own way, or must not say at all.
 HELD = {"--daemon-mode", "--log-format", "--metrics-addr", "--kubeconfig", "--context", "--state-dir", "--cost",
         "--cost-store-dsn-file", "--session-key-file", "--dashboard-port", "--dashboard-addr", "--cost-enforcement",
-        "--leader-elect", "--cost-webhook-certificate", "--sharing", "--dashboard-auth", "--cost-attribution-labels",
+        "--leader-elect", "--webhook-certificate", "--sharing", "--dashboard-auth", "--cost-attribution-labels",
         "--slack-webhook-url", "--smtp-url", "--prometheus-token",
-        "--require-policy", "--scaling"}
+        "--require-policy", "--config", "--scaling", "--prometheus-url", "--peer", "--peer-token-file",
+        "--peer-ca-file"}
 _FLAGS = {flag.name: flag for flag in (*packing.EXTENDER_FLAGS, *cost_enforcement.WEBHOOK_FLAGS, *settings.FLAGS)}
 
 
@@ -98,20 +108,29 @@ def usual(flag: Flag) -> Any:
 _RUNS = "Requests and limits of its pods."
 
 ROWS: tuple[Value, ...] = (
-    say("image.repository", "fallow", TEXT, "Image of all programs but the exporter."),
+    say("image.repository", "fallow", TEXT, "Image of all programs but those on nodes."),
     say("image.tag", "", TEXT, "Its tag; empty: the version of the chart."),
     say("image.digest", "", TEXT, "Its digest, sha256:..., which wins over the tag."),
     say("image.pullPolicy", "IfNotPresent", {"enum": ["Always", "IfNotPresent", "Never"]}, "When it is pulled."),
     say("imagePullSecrets", [], TEXTS, "Names of Secrets by which images are pulled."),
 
-    give("prometheus.url", "--prometheus-url", default="http://prometheus-operated.monitoring.svc:9090"),
+    say("prometheus.url", "auto", {"anyOf": [{"enum": ["auto", ""]}, {"type": "string", "pattern": "^https?://"}]},
+        "Address of Prometheus, Thanos, Mimir, ... auto: the first Service of Prometheus, by its usual names, that "
+        "helm finds in a namespace of prometheus.namespaces; where there is none, and where it is empty, exporters are "
+        "read directly. (`--prometheus-url`)"),
+    say("prometheus.namespaces", ["monitoring", "prometheus", "observability", "kube-prometheus-stack",
+                                  "cattle-monitoring-system"], TEXTS,
+        "Where `auto` looks for it: namespaces into which no tenant can put a Service."),
     give("runMode", "--run-mode", always=True),
     give("dryRunScope", "--dry-run-scope", default="client"),
     say("requirePolicy", "", {"anyOf": [{"const": ""}, SWITCH]}, "Only pause what an IdlePolicy covers. Empty: true "
         "where it acts; a dry run names all that it would pause. (`--require-policy`)"),
+    give("checkInterval", "--check-interval", default=60),
     give("enabledResources", "--enabled-resources"),
     say("flags", {}, {"flags": True}, "Any other flag of gpu-pruner, by its name without the dashes; a list where it "
         "may be repeated."),
+    say("settings", {}, {"flags": True}, "The same, in a file that the daemon heeds within a minute or two when it "
+        "changes, without a restart. (`--config`)"),
 
     say("controller.enabled", True, SWITCH, "The daemon, which looks and, if it is let, pauses."),
     say("controller.replicas", 2, {"type": "integer", "minimum": 1},
@@ -119,14 +138,19 @@ ROWS: tuple[Value, ...] = (
     say("controller.env", [], LIST, "Further variables of the daemon, such as a token of Prometheus from a Secret."),
     say("controller.resources", {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}}, OBJECT,
         _RUNS),
-    say("controller.nodeSelector", {}, OBJECT, "Nodes on which it may run."),
-    say("controller.tolerations", [], LIST, "Taints that it bears."),
+    say("controller.nodeSelector", {}, OBJECT, "Nodes on which it may run, and with it the webhook, the extender and "
+        "the pods of `helm test` and `helm uninstall`."),
+    say("controller.tolerations", [], LIST, "Taints that these bear."),
 
     say("dashboard.enabled", True, SWITCH, "The dashboard and its API, inside the cluster; people come by a "
         "port-forward, or by an Ingress of yours."),
     say("dashboard.auth", "kube", {"type": "string", "enum": ["kube", "oidc", "proxy"]},
         "How people show who they are; nobody is let in without."),
     give("dashboard.publicUrl", "--dashboard-public-url"),
+    say("dashboard.peers", [], PEERS, "fallow in further clusters, whose figures are shown beside ours and summed; "
+        "they are only read: name, url, and tokenSecret (name, key) with a token of that cluster."),
+    say("dashboard.peerCaSecret", "", TEXT, "A Secret of yours with the CA certificates of those (key ca.crt); empty: "
+        "the system's."),
     say("dashboard.sessionKeySecret", "", TEXT, "Secret with the key of sessions (key `key`); empty: one is made, and "
         "kept from one version to the next."),
 
@@ -197,7 +221,7 @@ ROWS: tuple[Value, ...] = (
     say("admissionWebhook.exemptNamespaces", ["kube-system", "kube-public", "kube-node-lease", "gpu-operator"], TEXTS,
         "Namespaces about whose pods it is not asked; its own is always one."),
     say("admissionWebhook.certManager.enabled", False, SWITCH, "Its certificate comes from cert-manager; else the "
-        "controller makes it, which takes cost.enforcement.enabled."),
+        "controller makes it."),
     say("admissionWebhook.replicas", 2, {"type": "integer", "minimum": 1}, "How many answer."),
 
     say("sharing.enabled", False, SWITCH, "Let GPUNodeConfigs that enforce cut or share the GPUs of nodes, or keep "
@@ -206,15 +230,26 @@ ROWS: tuple[Value, ...] = (
     give("sharing.maxConcurrentChanges", "--sharing-max-changes"),
     give("sharing.devicePluginConfigMap", "--sharing-plugin-configmap"),
     give("sharing.mig.configMap", "--sharing-mig-configmap"),
+    say("sharing.mig.enabled", True, SWITCH, "Let the webhook give MIG instances; false: whatever policies and pods "
+        "say, it does not."),
+    say("sharing.mps.enabled", True, SWITCH, "The same for GPUs that are shared by MPS."),
+    say("sharing.timeSlicing.enabled", True, SWITCH, "The same for GPUs that are shared in turns."),
+    say("scheduling.schedulerNames", [names.DEFAULT_SCHEDULER], TEXTS, "Schedulers whose pods may share GPUs; with "
+        "extender.mode scheduler fallow-scheduler is always one."),
+    *(say(f"classification.patterns.{each}", [], TEXTS, f"Regular expressions that tell {each} by a container's image, "
+          "command or arguments, tried before the built-in ones.") for each in WorkClass),
     say("gpuSharingPolicies.defaultPolicies", [],
         {"type": "array", "items": {"type": "object", "required": ["name", "spec"], "additionalProperties": False,
                                     "properties": {"name": TEXT, "namespace": TEXT, "spec": OBJECT}}},
-        "GPUSharingPolicies to begin with: name, spec, and namespace where it is not the release's."),
+        "GPUSharingPolicies to begin with: name, spec, and namespace where it is not the release's. Always with "
+        "`mode: audit`: what they would do is said, and a policy of yours enforces."),
 
-    say("binPacking.enabled", True, SWITCH, "Look for nodes that could be emptied."),
+    say("binPacking.enabled", True, SWITCH, "Look for nodes that could be emptied, and for pods to move for others."),
     give("binPacking.strategy", "--policy", program="extender", always=True),
     give("binPacking.consolidation.mode", "--consolidation"),
     give("binPacking.consolidation.threshold", "--consolidation-threshold"),
+    give("binPacking.defrag.mode", "--defrag"),
+    give("binPacking.defrag.schedulers", "--defrag-scheduler"),
     say("extender.enabled", False, SWITCH, "Let kube-scheduler ask where GPU pods fit best."),
     say("extender.mode", "scheduler", {"enum": ["scheduler", "service"]}, "scheduler: a second kube-scheduler, "
         "fallow-scheduler, with the extender beside it; service: for your own, by the Secret fallow-extender-cert."),
@@ -250,11 +285,12 @@ ROWS: tuple[Value, ...] = (
     give("autoscaling.azure.subscription", "--autoscaling-azure-subscription"),
     give("autoscaling.azure.resourceGroup", "--autoscaling-azure-resource-group"),
     give("autoscaling.azure.endpoint", "--autoscaling-azure-endpoint"),
-    say("spotWatch.enabled", False, SWITCH, "On every spot node: hear first when its cloud takes it back."),
+    say("spotWatch.enabled", False, SWITCH, "On every spot node: hear first when its cloud takes it back; in a "
+        "namespace of its own, because its pods are on the host's network."),
 
     say("exporter.enabled", False, SWITCH, "gpu-idle-exporter on every GPU node, in a namespace of its own, because "
         "its pods see the processes of the node."),
-    say("exporter.image", "gpu-idle-exporter", TEXT, "Its image, without the tag."),
+    say("exporter.image", "gpu-idle-exporter", TEXT, "Its image, which is the spot watch's too, without the tag."),
     say("exporter.tag", "", TEXT, "Its tag; empty: the version of the chart."),
 
     say("bounds.enabled", True, SWITCH, "A ValidatingAdmissionPolicy (Kubernetes 1.30) that keeps the daemon's account "

@@ -1,8 +1,8 @@
 """Makes a release: `make release`. Everything that people download, into one folder.
 
 In: a clean checkout whose commit has the tag v<version> (or --snapshot: then the folder is no release, and says so).
-Out: wheel and sdist, the two Helm charts, the manifests, the dashboards, bills of materials, what changed, and the
-SHA-256 of each.
+Out: wheel and sdist, the images, the two Helm charts, the manifests, the dashboards, bills of materials, what changed,
+and the SHA-256 of each.
 Invariant: the same commit gives the same bytes: times are the commit's, orders are sorted, and nothing of this machine
 gets in.
 """
@@ -15,19 +15,19 @@ import io
 import json
 import os
 import re
-import subprocess
 import sys
 import tarfile
+import urllib.parse
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from docs import images, krew
 from fallow import __version__
 
 ROOT = Path(__file__).parent.parent
 CHARTS: Final = ("fallow", "gpu-autoscaler")
 MANIFESTS: Final = ("deploy", "examples", "dashboards", "helm", "LICENSE")
-IMAGES: Final = ("controller", "exporter")
 # Types of Conventional Commits that people who use fallow notice.
 _NOTED: Final = {"feat": "New", "fix": "Mended", "perf": "Faster"}
 _COMMIT: Final = re.compile(r"(?P<type>[a-z]+)(?:\([^)]*\))?(?P<breaks>!?): (?P<said>.+)")
@@ -40,21 +40,16 @@ class NoRelease(Exception):
 # ---- which commit ----------------------------------------------------------------------------------------------------
 
 
-def _git(*words: str) -> str:
-    return subprocess.run(["git", *words], cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
-
-
 def check_commit(*, is_snapshot: bool) -> None:
     """Raises NoRelease where what is here is not what its version says."""
     if is_snapshot:
         return
-    if changed := _git("status", "--porcelain"):
+    if changed := images.ask_git("status", "--porcelain"):
         raise NoRelease(f"{changed.splitlines()[0].split()[-1]} is not committed; --snapshot makes one all the same")
     tag = f"v{__version__}"
-    if tag not in _git("tag", "--points-at", "HEAD").split():
+    if tag not in images.ask_git("tag", "--points-at", "HEAD").split():
         raise NoRelease(f"this commit has no tag {tag}: git tag {tag}, or --snapshot")
-    if not (ROOT / "src/fallow/doors/api/static/index.html").is_file():
-        raise NoRelease("the dashboard is not built, and the wheel would be without: make ui")
+    images.check_pages()
 
 
 # ---- archives --------------------------------------------------------------------------------------------------------
@@ -94,23 +89,30 @@ def _find_files(place: Path) -> Iterator[Path]:
 # ---- what is in it ---------------------------------------------------------------------------------------------------
 
 
-def list_materials(image: str) -> str:
-    """CycloneDX 1.6, of an image: its Python packages with the hashes that are checked, and what the pages are made
-    of."""
-    parts = [*_list_packages(image), *(_list_scripts() if image == "controller" else ())]
+def list_materials(image: images.Image) -> str:
+    """CycloneDX 1.6, of an image: its packages of Debian and of Python with the hashes that are checked, for both
+    processors, and what the pages are made of."""
+    pages = _list_scripts() if image.packages == "controller" else ()
+    parts = [*_list_system(image), *_list_packages(image), *pages]
     made = {
         "bomFormat": "CycloneDX", "specVersion": "1.6", "version": 1,
         "metadata": {"component": {
-            "type": "application", "name": f"fallow-{image}", "version": __version__,
-            "purl": f"pkg:pypi/fallow@{__version__}", "licenses": [{"license": {"id": "Apache-2.0"}}],
+            "type": "container", "name": image.name, "version": __version__,
+            "description": image.description, "licenses": [{"license": {"id": "Apache-2.0"}}],
         }},
         "components": parts,
     }
     return json.dumps(made, indent=1) + "\n"
 
 
-def _list_packages(image: str) -> Iterator[dict[str, Any]]:
-    text = (ROOT / "deploy" / "image" / f"{image}.txt").read_text().replace("\\\n", " ")
+def _list_system(image: images.Image) -> Iterator[dict[str, Any]]:
+    for each in images.list_debian(image):
+        url = f"debian/{each.name}@{urllib.parse.quote(each.version)}?arch={each.processor}&distro=debian-12"
+        yield _part("deb", each.name, each.version, [{"alg": "SHA-256", "content": each.digest}], url)
+
+
+def _list_packages(image: images.Image) -> Iterator[dict[str, Any]]:
+    text = (ROOT / "deploy" / "image" / f"{image.packages}.txt").read_text().replace("\\\n", " ")
     for line in text.splitlines():
         if line.startswith("#"):
             continue
@@ -130,8 +132,8 @@ def _list_scripts() -> Iterator[dict[str, Any]]:
             yield _part("npm", place.rpartition("node_modules/")[2], each["version"], kept)
 
 
-def _part(kind: str, name: str, version: str, hashes: list[dict[str, str]]) -> dict[str, Any]:
-    url = f"pkg:{kind}/{name}@{version}"
+def _part(kind: str, name: str, version: str, hashes: list[dict[str, str]], place: str = "") -> dict[str, Any]:
+    url = f"pkg:{kind}/{place or f'{name}@{version}'}"
     return {"type": "library", "bom-ref": url, "name": name, "version": version, "purl": url, "hashes": hashes}
 
 
@@ -155,27 +157,35 @@ def tell_changes(subjects: Iterable[str]) -> str:
 
 def _list_subjects() -> list[str]:
     """Since the release before, or since the beginning."""
-    tags = [each for each in _git("tag", "--merged", "HEAD", "--sort=-v:refname", "v*").split()
+    tags = [each for each in images.ask_git("tag", "--merged", "HEAD", "--sort=-v:refname", "v*").split()
             if each != f"v{__version__}"]
     span = [f"{tags[0]}..HEAD"] if tags else ["HEAD"]
-    return _git("log", "--no-merges", "--format=%s", *span).splitlines()
+    return images.ask_git("log", "--no-merges", "--format=%s", *span).splitlines()
 
 
 # ---- all of it -------------------------------------------------------------------------------------------------------
 
 
-def make(folder: Path, *, is_snapshot: bool) -> list[Path]:
-    """The files that were made."""
+def make(
+    folder: Path, *, is_snapshot: bool, url: str = "", has_images: bool = True, mirror: str = ""
+) -> list[Path]:
+    """The files that were made. `url`: where they will be, for krew; none: no manifest of it is made. `mirror`: of
+    Debian's packages; none: the one of this machine's apt."""
     check_commit(is_snapshot=is_snapshot)
     folder.mkdir(parents=True)
-    at = int(_git("log", "-1", "--format=%ct"))
-    words = ["env", f"SOURCE_DATE_EPOCH={at}", sys.executable, "-m", "hatchling", "build", "-d", str(folder.resolve())]
-    subprocess.run(words, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    revision, at = images.find_commit()
+    images.pack_python(folder, at=at)
     for name in CHARTS:
         (folder / f"{name}-{__version__}.tgz").write_bytes(pack_chart(name, at))
     (folder / f"fallow-manifests-{__version__}.tar.gz").write_bytes(pack_manifests(at))
-    for image in IMAGES:
-        (folder / f"fallow-{image}-{__version__}.cdx.json").write_text(list_materials(image))
+    for image in images.IMAGES:
+        (folder / f"{image.name}-{__version__}.cdx.json").write_text(list_materials(image))
+    [wheel] = folder.glob("*.whl")
+    if has_images:
+        list(images.make(folder, wheel, version=__version__, revision=revision, at=at, mirror=mirror))
+    (folder / krew.NAME).write_bytes(krew.pack(wheel, at))
+    if url:
+        (folder / "fallow-krew.yaml").write_text(krew.describe((folder / krew.NAME).read_bytes(), url))
     (folder / "RELEASE.md").write_text(tell_changes(_list_subjects()))
     made = sorted(folder.iterdir())
     sums = "".join(f"{hashlib.sha256(each.read_bytes()).hexdigest()}  {each.name}\n" for each in made)
@@ -187,12 +197,20 @@ def main() -> None:
     asked = argparse.ArgumentParser(prog="docs.release", description=__doc__.splitlines()[0])
     asked.add_argument("folder", type=Path, help="where to, which is not there yet")
     asked.add_argument("--snapshot", action="store_true", help="of whatever is here; no release")
+    asked.add_argument("--url", default="", help="where its files will be: then there is a manifest for krew, too")
+    asked.add_argument("--no-images", action="store_true", help="without them, which takes seconds; no release")
+    asked.add_argument("--mirror", default="", help="of Debian's packages; default: the one of this machine's apt")
     words = asked.parse_args()
+    if words.url and not words.url.startswith("https://"):
+        sys.exit(f"Error: --url: {words.url} is no https address")
+    if words.no_images and not words.snapshot:
+        sys.exit("Error: a release has its images: --no-images goes with --snapshot")
     if words.folder.exists():
         sys.exit(f"Error: {words.folder} is there already")
     try:
-        made = make(words.folder, is_snapshot=words.snapshot)
-    except NoRelease as why:
+        made = make(words.folder, is_snapshot=words.snapshot, url=words.url, has_images=not words.no_images,
+                    mirror=words.mirror)
+    except (NoRelease, images.NoImage) as why:
         sys.exit(f"Error: {why}")
     for path in made:
         print(f"{path.stat().st_size / 1024:9.1f} KB  {path}")  # noqa: T201

@@ -19,6 +19,7 @@ SECRETS = ("gpu-pruner-slack-webhook", "gpu-pruner-config")
 COSTS = (names.BUDGET_PLURAL, names.ATTRIBUTION_PLURAL)
 OURS = (names.POLICY_PLURAL, names.SHARING_POLICY_PLURAL, names.NODE_CONFIG_PLURAL, names.SCALING_POLICY_PLURAL, *COSTS)
 RESTARTED = ("deployments", "statefulsets", "daemonsets")  # where sharing hurt, and a policy says so
+HOOKS = ("validatingwebhookconfigurations", "mutatingwebhookconfigurations")
 STEERING = (kinds.SCALED_OBJECT, kinds.KUEUE_WORKLOAD)
 EVENTS = ("events.k8s.io", ["events"], ("create", "patch"))
 FURTHER = {
@@ -147,23 +148,36 @@ def books(about: str) -> str:
 
 
 def enforcing(about: str) -> str:
-    """Of the controller: taking gates away, and the webhook's certificate."""
-    hooks = ["validatingwebhookconfigurations", "mutatingwebhookconfigurations"]
+    """Of the controller: taking gates away."""
     rules = [
         _rule("", ["pods"], PATCH, why="Gates go when a budget has room again, or is lifted."),
         _rule("resource.k8s.io", ["resourceclaimtemplates", "deviceclasses"], READ[:1],
               why="How many GPUs does a pod that waits ask for by claims?"),
-        _rule("admissionregistration.k8s.io", hooks, ["get", "patch"], only=[names.WEBHOOK], why="Their caBundle."),
+    ]
+    return _file(about, _grant("gpu-pruner-enforce", rules))
+
+
+def certifying(about: str) -> str:
+    """Of the controller: the webhook's certificate, and who must know of it."""
+    rules = [
+        _rule("admissionregistration.k8s.io", HOOKS, ["get", "patch"], only=[names.WEBHOOK], why="Their caBundle."),
     ]
     papers = [
         _rule("", ["secrets"], ["create"], why="The webhook's certificate; `create` cannot be limited to a name."),
         _rule("", ["secrets"], ["get", "update"], only=[names.WEBHOOK_CERTIFICATE]),
-        _rule("", ["configmaps"], ["create"], why="What owners used of GPUs, for the webhook."),
-        _rule("", ["configmaps"], ["get", "patch"], only=[names.OWNER_USE]),
     ]
     return _file(about, [
-        *_grant("gpu-pruner-enforce", rules), *_grant("gpu-pruner-certificate", papers, HOME),
+        *_grant("gpu-pruner-certificate", rules), *_grant("gpu-pruner-certificate", papers, HOME),
     ])
+
+
+def telling_webhook(about: str) -> str:
+    """Of the controller: what the webhook reads of owners."""
+    rules = [
+        _rule("", ["configmaps"], ["create"], why="`create` cannot be limited to a name."),
+        _rule("", ["configmaps"], ["get", "patch"], only=[names.OWNER_USE]),
+    ]
+    return _file(about, _grant("gpu-pruner-owner-use", rules, HOME))
 
 
 CLAIMING = ("resourceclaimtemplates", "deviceclasses", "resourceslices")
@@ -175,6 +189,7 @@ def webhook(about: str) -> str:
         _rule(names.GROUP, [names.BUDGET_PLURAL, names.SHARING_POLICY_PLURAL], READ),
         _rule("", ["namespaces", "nodes"], READ),
         *_rules(kinds.KINDS, READ[:1], "Whose pod is it? By the labels of its topmost owner."),
+        _rule("apps.nvidia.com", ["nimservices"], READ[:1], why="... which tells that it serves."),
         _rule("resource.k8s.io", ["resourceclaims"], READ[:1], why="Does a pod ask for GPUs by claims?"),
         _rule("resource.k8s.io", CLAIMING, READ, why="... and which can it be given (--sharing-backend dra)?"),
         _rule("authorization.k8s.io", ["subjectaccessreviews"], ["create"], why="May they override?"),
@@ -213,11 +228,16 @@ def sharing(about: str) -> str:
 
 
 def consolidation(about: str) -> str:
-    return _file(about, _grant("gpu-pruner-consolidation", NODES))
+    kept = [_rule("coordination.k8s.io", ["leases"], READ[:1], only=[names.EXTENDER_LEASE],
+                  why="Which places does the extender keep?")]
+    return _file(about, [
+        *_grant("gpu-pruner-consolidation", NODES), *_grant("gpu-pruner-consolidation", kept, HOME),
+    ])
 
 
-ROOM = (("apps", "deployments"), ("", "podtemplates"), ("autoscaling.x-k8s.io", "capacitybuffers"),
-        ("autoscaling.x-k8s.io", "provisioningrequests"))
+ROOM = (("apps", "deployments", ("list", "create", "patch")), ("", "podtemplates", ("create", "patch")),
+        ("autoscaling.x-k8s.io", "capacitybuffers", ("list", "create", "patch")),
+        ("autoscaling.x-k8s.io", "provisioningrequests", ("list", "create", "delete")))
 
 
 def scaling(about: str) -> str:
@@ -227,8 +247,7 @@ def scaling(about: str) -> str:
         _rule("", ["pods"], ["delete"], why="Past a budget, from a machine that its cloud ends anyway."),
         _rule("scheduling.k8s.io", ["priorityclasses"], ["create"], why="That of placeholders."),
     ]
-    room = [_rule(group, [plural], ["get", "list", "create", "patch"]) for group, plural in ROOM]
-    room.append(_rule(ROOM[-1][0], [ROOM[-1][1]], ["delete"], why="When nobody waits for it any more."))
+    room = [_rule(group, [plural], verbs) for group, plural, verbs in ROOM]
     return _file(about, [*_grant("gpu-pruner-scaling", rules), *_grant("gpu-pruner-scaling", room, HOME)])
 
 
@@ -238,9 +257,15 @@ def leaving(about: str) -> str:
     rules = [
         *_rules(kinds.KINDS, PATCH), *_rules(STEERING, PATCH), _rule("*", ["*/scale"], ["get", "patch"]), *NODES[::2],
         _rule("", ["pods"], PATCH, why="Gates of budgets."),
+        _rule("admissionregistration.k8s.io", HOOKS, ["get", "delete"], only=[names.WEBHOOK],
+              why="First of all, or pods of what comes back would get gates."),
         _rule(names.GROUP, [names.NODE_CONFIG_PLURAL], PATCH, why="Its finalizer."),
+        _rule("scheduling.k8s.io", ["priorityclasses"], ["get", "delete"], only=[names.HEADROOM_CLASS],
+              why="That of placeholders."),
+        _rule("resource.k8s.io", CLAIMING[:1], ["list", "delete"], why="Ours: deploy/acting/15-bounds.yaml."),
     ]
-    return _file(about, _grant("gpu-pruner-uninstall", rules))
+    room = [_rule(group, [plural], ["list", "delete"]) for group, plural, _ in ROOM]
+    return _file(about, [*_grant("gpu-pruner-uninstall", rules), *_grant("gpu-pruner-uninstall", room, HOME)])
 
 
 FILES: dict[str, Callable[[], str]] = {
@@ -275,9 +300,18 @@ FILES: dict[str, Callable[[], str]] = {
     "deploy/enforcement/10-role.yaml": partial(
         enforcing, "What gpu-pruner needs besides deploy/base/20-reader.yaml so that budgets that are exceeded can "
         "throttle or block\n# new GPU pods (--cost-enforcement true). Never without deploy/acting/15-bounds.yaml: they "
-        "leave of this the gates of pods, and the caBundle.",
+        "leave of this the gates of pods.",
     ),
-    "deploy/enforcement/20-webhook-role.yaml": partial(
+    "deploy/webhook/10-role.yaml": partial(
+        certifying, "What gpu-pruner needs besides deploy/base/20-reader.yaml to make and renew the admission "
+        "webhook's certificate. Not needed where\n# somebody else does (--webhook-certificate false). Never without "
+        "deploy/acting/15-bounds.yaml: they leave of the configurations the caBundle.",
+    ),
+    "deploy/webhook/15-owner-use-role.yaml": partial(
+        telling_webhook, "What gpu-pruner needs besides deploy/base/20-reader.yaml to tell the admission webhook what "
+        "owners used of GPUs.",
+    ),
+    "deploy/webhook/20-webhook-role.yaml": partial(
         webhook, "What the admission webhook of budgets and sharing may: read, and ask whether somebody may override "
         "a budget.",
     ),
@@ -287,7 +321,7 @@ FILES: dict[str, Callable[[], str]] = {
     ),
     "deploy/consolidation/10-role.yaml": partial(
         consolidation, "What gpu-pruner needs besides deploy/base/20-reader.yaml to empty nodes that are hardly used "
-        "(--consolidation act).",
+        "(--consolidation act), or to move a pod for another that waits (--defrag act).",
     ),
     "deploy/scaling/10-role.yaml": partial(
         scaling, "What gpu-pruner needs besides deploy/base/20-reader.yaml to add and remove nodes (--scaling act). "

@@ -1,19 +1,24 @@
 """What holds for all tests: the `accepts` mark is checked before a test and its outcome is written down after the run.
 
 Property tests try the same examples on every run, so that a run can be repeated; `make fuzz` tries others, and many
-more.
+more. Several workers begin with the files that take long, each with its share of them, and end with quick tests, which
+can be dealt anew: none works on alone. `control_plane` is one cluster for the whole session of a worker.
 """
 
 from __future__ import annotations
 
+import gc
 import logging
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
 
 from tests import acceptance
+
+if TYPE_CHECKING:
+    from tests.real import world
 
 hypothesis.settings.register_profile("same", derandomize=True, database=None, deadline=None)
 hypothesis.settings.register_profile("quick", hypothesis.settings.get_profile("same"), max_examples=20)
@@ -34,10 +39,38 @@ def _logs_as_they_were() -> Iterator[None]:
         logger.handlers[:] = handlers
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """What is collected stays for the whole run: a collector that looks at it again and again, here and in every test,
+    takes a quarter of the time of collecting."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if hasattr(config, "workerinput"):
+        items[:] = _deal(items, config.workerinput["workercount"])
     # User properties travel with the reports, so a run with several workers is written down by the one that leads it.
     for item in items:
         item.user_properties += [("accepts", line) for line in _lines_of(item)]
+
+
+def _deal(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
+    """As `--dist worksteal` hands them out at first: to each worker as many as to the others, one stretch each."""
+    quick = [item for item in items if item.nodeid.startswith("tests/unit/")]
+    slow = [item for item in items if not item.nodeid.startswith("tests/unit/")]
+    files = {path: number for number, path in enumerate(dict.fromkeys(item.path for item in slow))}
+    dealt: list[pytest.Item] = []
+    for worker in range(workers):
+        own = [item for item in slow if files[item.path] % workers == worker]
+        room = max(0, (len(items) - len(dealt)) // (workers - worker) - len(own))
+        dealt += own + quick[:room]
+        del quick[:room]
+    return dealt + quick
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -45,6 +78,16 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         fault = acceptance.find_fault(mark.args[0], mark.args[1:], _SPECS)
         if fault:
             pytest.fail(fault, pytrace=False)
+
+
+@pytest.fixture(scope="session")
+def control_plane() -> Iterator[world.ControlPlane]:
+    from tests.real import build, world  # only where it is asked for: most tests ask for none
+    from tests.real.conftest import need
+
+    need(*build.CLUSTER)
+    with world.running() as plane:
+        yield plane
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -7,6 +7,7 @@ A block that cannot be run says so in a comment right above it: <!-- not run: RE
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 import shlex
@@ -15,14 +16,15 @@ from pathlib import Path
 
 import click
 import msgspec
-import yaml
 
 from fallow import names, settings
 from fallow.doors.cli import exporter, flags, main, pruner
-from tests import ROOT
+from tests import ROOT, objects
 
 LANGUAGES = ("sh", "yaml", "text", "promql")
 INSTALLING = tuple(f"docs/operators/{page}.md" for page in ("install", "switch-on", "upgrade"))  # in this order
+SEVERAL = "docs/operators/clusters.md"
+ON_A_CLUSTER = (*INSTALLING, SEVERAL)  # tests/real/test_document_commands.py types what is no command of ours
 OURS = ("fallow", "gpu-pruner", "gpu-idle-exporter", "gpu-autoscaler")
 _FENCE = re.compile(r"^(?:<!-- not run: (?P<why>[^\n]+) -->\n)?```(?P<language>\w*)\n(?P<body>.*?)^```$", re.M | re.S)
 _MENTION = re.compile(r"`((?:fallow|gpu-pruner|gpu-idle-exporter|gpu-autoscaler|kubectl|make|podman) [^`\n]+)`")
@@ -139,7 +141,7 @@ def check(command: Command, *, is_mention: bool = False) -> None:
     checks: dict[str, Callable[[Sequence[str]], None]] = {
         "make": _check_make, "kubectl": _check_kubectl, "podman": _check_files, "pip": _check_files,
         "promtool": _check_files, "helm": _check_files, "curl": _check_nothing, "sed": _check_nothing,
-        "export": _check_export,
+        "export": _check_export, "sha256sum": _check_nothing,
     }
     try:
         if program in OURS:
@@ -228,15 +230,15 @@ def _without_values(words: Sequence[str]) -> list[str]:
 
 def _check_own_objects(words: Sequence[str]) -> None:
     """`deployment/gpu-pruner` or `deployment gpu-pruner`: such an object is made by our manifests, or by the daemon."""
-    made = {(thing["kind"], thing["metadata"]["name"]) for thing in _manifests()} | {("Lease", names.LEASE)}
     pairs = [tuple(word.split("/", 1)) for word in words if "/" in word]
     pairs += [pair for pair in itertools.pairwise(words) if pair[0] in _SHORT and "/" not in pair[1]]
     for kind, name in pairs:
-        if kind in _SHORT and (_SHORT[kind], name) not in made:
+        if kind in _SHORT and (_SHORT[kind], name) not in _made_by_us():
             raise Wrong(f"our manifests make no {kind} {name}")
 
 
-def _manifests() -> Iterator[dict[str, dict[str, str]]]:
-    for path in (ROOT / "deploy").rglob("*.yaml"):
-        parts = filter(None, yaml.safe_load_all(path.read_text()))
-        yield from (part for part in parts if "name" in part.get("metadata", {}))
+@functools.cache
+def _made_by_us() -> frozenset[tuple[str, str]]:
+    things = objects.read_files((ROOT / "deploy").rglob("*.yaml"))
+    named = {(each["kind"], each["metadata"]["name"]) for each in things if "name" in each.get("metadata", {})}
+    return frozenset(named | {("Lease", names.LEASE)})

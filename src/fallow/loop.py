@@ -160,6 +160,9 @@ class Loop:
                 log.info("stopped while looking; nothing was changed")
                 return None
             course.latest = course.story.fail(str(problem), turn)
+        except Exception as problem:  # a bug of ours in one story does not end the others
+            log.exception("%s: this cycle failed in a way that nobody foresaw", name)
+            course.latest = course.story.fail(f"unexpected {type(problem).__name__}; the log has more", turn)
         course.pulse.note(course.latest.failure, self._monotonic())
         return course.latest
 
@@ -249,7 +252,9 @@ class Loop:
         """For whoever drives the cycles one by one: follow the cluster, take the Lease; whether we lead."""
         await self._mirror.follow(self._clock())
         self.health.synced = True
-        return not self._needs_lease or await self._leadership.acquire(LEASE_PATIENCE)
+        leads = not self._needs_lease or await self._leadership.acquire(LEASE_PATIENCE)
+        self._note_leadership()
+        return leads
 
     async def run(self) -> bool:
         """Cycles until stop(); False if a story failed too often. Afterwards end the background, then release()."""

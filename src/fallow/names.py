@@ -270,6 +270,18 @@ BEING_EMPTIED: Final = "emptying"
 EMPTYING: Final = f"{GROUP}/emptying"  # JSON, as model/emptying.py reads it
 EMPTYING_RESULT: Final = f"{GROUP}/emptying-result"  # how the last one ended, for people
 
+# A pod that is moved so that another fits in its place. The label finds both nodes; the one it leaves has the record.
+DEFRAG: Final = f"{GROUP}/defrag"  # label: moving (it leaves), held (it is to come), or done
+BEING_LEFT, BEING_HELD, MOVE_DONE = "moving", "held", "done"
+MOVE: Final = f"{GROUP}/move"  # JSON, as model/moving.py reads it
+PLACE_HELD: Final = f"{GROUP}/place-held"  # JSON, too: for whom a place is kept there, by the scheduler's extender
+MOVE_RESULT: Final = f"{GROUP}/move-result"  # how the last one ended, for people
+MOVED_IN_VAIN: Final = f"{GROUP}/moved-in-vain"  # the namespace of a pod that did not come although room was made
+MOVED_OWNER: Final = f"{GROUP}/moved-owner"  # the uid of whose pod was evicted
+EXTENDER_LEASE: Final = "fallow-extender"  # by which the extender says, in the annotation, which places it keeps
+PLACES_KEPT: Final = f"{GROUP}/places-kept."  # and the id of the process that says so, in JSON (model/moving.py)
+DEFAULT_SCHEDULER: Final = "default-scheduler"
+
 # The admission webhook.
 WEBHOOK: Final = "gpu-autoscaler-webhook"  # its Deployment, its Service and both of its configurations
 WEBHOOK_CERTIFICATE: Final = "gpu-autoscaler-webhook-cert"
@@ -341,6 +353,7 @@ HEADROOM: Final = f"{GROUP}/headroom"  # label of our own placeholders: the pool
 GANG: Final = f"{GROUP}/gang"  # annotation of a ProvisioningRequest: for whom it asks
 GANG_POLICY: Final = f"{GROUP}/autoscaling-policy"  # ... and by which policy
 GANG_PREFIX: Final = "fallow-gang-"
+BUFFER_VERSIONS: Final = ("v1beta1", "v1alpha1")  # of CapacityBuffer, the first that is served
 HEADROOM_CLASS: Final = "gpu-autoscaler-headroom"  # their PriorityClass
 EVICTION_PRIORITY: Final = f"{GROUP}/eviction-priority"  # low, medium, high
 
@@ -395,12 +408,15 @@ class Event:
     EMPTYING: Final = "NodeEmptying"
     EMPTIED: Final = "NodeEmptied"
     EMPTYING_STOPPED: Final = "NodeEmptyingStopped"
+    POD_MOVING: Final = "PodMoving"
+    POD_MOVED: Final = "PodMoved"
+    MOVE_STOPPED: Final = "PodMoveStopped"
 
 
 WARNINGS: Final = frozenset({
     Event.NOTICE_FAILED, Event.RESUME_FAILED, Event.INVALID_ACK, Event.PAUSE_FAILED, Event.PAUSE_INEFFECTIVE,
     Event.PAUSE_REVERTED, Event.IDLE_SHARE_JUMP, Event.PRICE_SUSPICIOUS, Event.BUDGET_EXCEEDED, Event.BUDGET_ENFORCED,
     Event.BUDGET_OVERRIDDEN, Event.UNKNOWN_WORKLOAD_TYPE, Event.CONFLICTING_ANNOTATION, Event.INVALID_SHARING_MODE,
-    Event.REPARTITION_FAILED, Event.SHARING_REVERTED, Event.EMPTYING_STOPPED, Event.SPOT_INTERRUPTED,
-    Event.OUT_OF_STOCK,
+    Event.REPARTITION_FAILED, Event.SHARING_REVERTED, Event.EMPTYING_STOPPED, Event.MOVE_STOPPED,
+    Event.SPOT_INTERRUPTED, Event.OUT_OF_STOCK,
 })

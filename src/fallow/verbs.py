@@ -26,7 +26,7 @@ from fallow.decide.idle import plan as brain
 from fallow.model import cluster, decision, kinds, record, units
 from fallow.model import marks as reading
 from fallow.model.decision import Code, Outcome, Status
-from fallow.model.policies import idle
+from fallow.model.policies import budget_crd, idle
 from fallow.model.seen import Input, Known, Unseen
 from fallow.model.units import Instant, Seconds
 from fallow.observe.cluster import absence, mirror
@@ -55,7 +55,7 @@ class Why(StrEnum):
     malformed = "malformed"
     too_long = "tooLong"  # longer than anybody may ask for
     unknown = "unknown"  # no such workload, no such ack
-    unclear = "unclear"  # several of that name
+    unclear = "unclear"  # several of that name, or whether there is one cannot be seen
     held = "held"  # acknowledged or opted out
     changed = "changed"
 
@@ -246,10 +246,10 @@ def find_hidden(reach: Reach, *, or_kept: bool = False) -> tuple[cluster.Missing
 
 async def resume_all(reach: Reach, now: Instant) -> list[Outcome]:
     """All of them; one that fails does not hold up the others."""
-    return [await _resume_one(reach, workload, now) for workload in await paused(reach, now)]
+    return [await resume_one(reach, workload, now) for workload in await paused(reach, now)]
 
 
-async def _resume_one(reach: Reach, workload: cluster.Workload, now: Instant) -> Outcome:
+async def resume_one(reach: Reach, workload: cluster.Workload, now: Instant) -> Outcome:
     asked = decision.Resume(workload, reach.by, "asked for by hand")
     try:
         return await reach.hands.resume(asked, now)
@@ -370,7 +370,7 @@ def pick_lease(found: Sequence[str], unseen: str) -> str:
         return found[0]
     if unseen and not found:
         where = f"say with -n where its Lease {names.LEASE} stands"
-        raise Declined(Why.unknown, f"whether a daemon runs could not be seen, {where}: {unseen}")
+        raise Declined(Why.unclear, f"whether a daemon runs could not be seen, {where}: {unseen}")
     if not found:
         raise Declined(Why.unknown, f"no Lease {names.LEASE} is there: no daemon runs that this could reach")
     more = f"; {unseen}" if unseen else ""
@@ -423,7 +423,7 @@ def is_so(outcome: Outcome) -> bool:
 
 # ---- budgets ---------------------------------------------------------------------------------------------------------
 
-MAX_OVERRIDE = 72 * units.HOUR  # as a daemon heeds it unless it was told otherwise
+MAX_OVERRIDE = 365 * units.DAY  # a daemon heeds as much as its --cost-max-override-hours says, which only it knows
 
 
 def check_override(seconds: Seconds, reason: str) -> None:
@@ -446,13 +446,33 @@ async def end_override(api: kube.Api, name: str) -> None:
     await _annotate_budget(api, name, dict.fromkeys(names.OVERRIDE_KEYS))
 
 
-async def _annotate_budget(api: kube.Api, name: str, said: Mapping[str, str | None]) -> None:
+async def acknowledge(api: kube.Api, name: str, alert: str) -> bool:
+    """Mark this alert as seen, and nothing else. False: it was already. Who may update that budget may do this."""
     found = await _read_budget(api, name)
-    body = {"metadata": {"uid": found["metadata"]["uid"], "annotations": said}}
+    of = budget_crd.parse(found)
+    known = [rule.name for rule in of.alerts]
+    if alert not in known:
+        raise Declined(Why.unknown, f"CostBudget {name} has no alert {alert}; it has {', '.join(known) or 'none'}")
+    if alert in of.acknowledged:
+        return False
+    said = {names.ALERT_ACK: ",".join(sorted({alert, *of.acknowledged}))}
+    await _annotate_budget(api, name, said, version=found["metadata"]["resourceVersion"])
+    return True
+
+
+async def _annotate_budget(
+    api: kube.Api, name: str, said: Mapping[str, str | None], *, version: str | None = None
+) -> None:
+    """`version`: declined where it is another one by now."""
+    found = await _read_budget(api, name)
+    metadata = {"uid": found["metadata"]["uid"], **({"resourceVersion": version} if version else {})}
+    body = {"metadata": {**metadata, "annotations": said}}
     try:
         await api.merge_patch(kube.COST_BUDGETS, None, name, body, field_manager=names.FIELD_MANAGER)
     except errors.NotFound:
         raise _no_budget(name) from None
+    except errors.Conflict:
+        raise Declined(Why.changed, f"CostBudget {name} changed meanwhile: try again") from None
 
 
 async def _read_budget(api: kube.Api, name: str) -> Mapping[str, Any]:

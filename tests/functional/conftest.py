@@ -1,7 +1,8 @@
 """One API server for a test, pretend or real: whatever a test asks of the one it asks of the other, in the same words.
 
 `api_server` is a fresh namespace on it, with a raw HTTP client, our own client's access, and a kubeconfig for kubectl.
-Invariant: the real control plane is one for this folder, and is gone when the folder's tests are over.
+Invariant: the real control plane is that of all tests of a worker: what a test makes goes with its namespace, but for
+foreign kinds, which are the same everywhere.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import pathlib
 import secrets
 import ssl
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import aiohttp
@@ -25,8 +26,7 @@ import yaml
 from fallow.clients.kubernetes import config
 from fallow.sim.servers import store as stores
 from fallow.sim.servers.kubernetes import server as pretend
-from tests.real import build, crds, world
-from tests.real import conftest as real
+from tests.real import crds, world
 from tests.unit.account.conftest import FilePlace
 
 Object = dict[str, Any]
@@ -95,7 +95,7 @@ class ApiServer:
             await self.wait_until(lambda path=f"/apis/{group}/{version}/{plural}": self._exists(path))
             await self.wait_until(lambda group=group: self._is_discovered(group))
 
-    async def wait_until(self, holds: Callable[[], Awaitable[bool]], timeout: float = 15.0) -> None:
+    async def wait_until(self, holds: Callable[[], Awaitable[bool]], timeout: float = 90.0) -> None:
         deadline = time.monotonic() + timeout
         while not await holds():
             assert time.monotonic() < deadline, f"not within {timeout} s"
@@ -106,13 +106,6 @@ class ApiServer:
 
     async def _is_discovered(self, group: str) -> bool:
         return any(one["name"] == group for one in (await self.ask("GET", "/apis")).body["groups"])
-
-
-@pytest.fixture(scope="package")
-def control_plane() -> Iterator[world.ControlPlane]:
-    real.need(*build.CLUSTER)
-    with world.running() as plane:
-        yield plane
 
 
 @pytest_asyncio.fixture(params=["pretend", pytest.param("real", marks=pytest.mark.real)])

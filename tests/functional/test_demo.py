@@ -72,6 +72,7 @@ def test_who_asks_for_a_whole_gpu_and_suffers_on_a_part_of_one_is_given_a_whole_
     assert float(told[1]) > 0
     assert "sharing hurt team-vision/video-upscale, whose next pods have whole GPUs" in done.stdout
     assert re.search(r"node a100-\d+ was cut anew in \d+m: 56 mig-1g.10gb", done.stdout), done.stdout
+    assert "style-tune-0 waited and is on l40s-01: one pod, team-vision/thumb-render-0, made room" in done.stdout
 
 
 def test_nodes_come_and_go_and_the_day_stands_beside_one_with_pausing_alone(

@@ -49,8 +49,8 @@ def find_blocks(page: pathlib.Path) -> list[documents.Block]:
     """Those that are typed here."""
     if "examples" in page.parts:
         return []
-    installs = documents.name_of(page) in documents.INSTALLING
-    return [block for block in documents.blocks(page) if not block.why and not (installs and block.is_foreign)]
+    needs_cluster = documents.name_of(page) in documents.ON_A_CLUSTER
+    return [block for block in documents.blocks(page) if not block.why and not (needs_cluster and block.is_foreign)]
 
 
 PAGES = [page for page in documents.pages() if page != README and find_blocks(page)]
@@ -150,6 +150,11 @@ def traces(openb: pathlib.Path) -> pathlib.Path:  # noqa: F811
     return openb
 
 
+def take_away() -> None:
+    """What a page has one make, and fallow refuses to make twice."""
+    pathlib.Path("for-support.tar.gz").unlink(missing_ok=True)
+
+
 @pytest.fixture
 async def reader(tmp_path: pathlib.Path, traces: pathlib.Path) -> AsyncIterator[Reader]:
     real.need("prometheus", "promtool", "kubectl")
@@ -160,6 +165,7 @@ async def reader(tmp_path: pathlib.Path, traces: pathlib.Path) -> AsyncIterator[
     yield made
     await made.server.stop()
     await made.prometheus.kill()
+    take_away()
 
 
 @pytest.mark.real

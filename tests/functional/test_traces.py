@@ -26,8 +26,10 @@ def make_day(kind: str) -> world.World:
     return shelf.open_past(shelf.find(kind, where), where, seed=3, hours=HOURS, nodes=6).make_world()
 
 
-@pytest.mark.parametrize("faults", [[], list(nouns.Fault)], ids=["well", "all-faults"])
-@pytest.mark.parametrize("kind", ["real lives", *shelf.KINDS])
+@pytest.mark.parametrize(("kind", "faults"), [
+    pytest.param("real lives", [], id="real lives-well"),
+    *(pytest.param(kind, list(nouns.Fault), id=f"{kind}-all-faults") for kind in ("real lives", *shelf.KINDS)),
+])
 async def test_no_law_is_broken_on_any_tick_of_a_day_of_a_trace(
     tmp_path: pathlib.Path, kind: str, faults: list[nouns.Fault]
 ) -> None:

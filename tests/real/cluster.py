@@ -37,6 +37,7 @@ _PATCH_TYPES = {
     "apply": "application/apply-patch+yaml",
 }
 _PAUSE = 0.03  # between two looks of wait_until
+PATIENCE = 120.0  # with what must come; a machine that tests with all it has is late, and who is right does not wait
 
 
 class Refused(Exception):
@@ -66,7 +67,11 @@ class Cluster:
         self._http = aiohttp.ClientSession(
             self.plane.url, connector=connector, timeout=aiohttp.ClientTimeout(30), headers={"User-Agent": "test-admin"}
         )
-        await self.make_namespace(self.namespace)
+        try:
+            await self.make_namespace(self.namespace)
+        except BaseException:  # nobody leaves what was not entered
+            await self._http.close()
+            raise
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -159,7 +164,7 @@ class Cluster:
             if made["metadata"]["generation"] > 1:
                 await self.wait_until(functools.partial(self._is_published, crd))
 
-    async def wait_until(self, holds: Callable[[], Any], timeout: float = 15.0) -> Any:
+    async def wait_until(self, holds: Callable[[], Any], timeout: float = PATIENCE) -> Any:
         """Look again and again until the answer is true; that answer. `holds` may be async. Else TimeoutError."""
         deadline = time.monotonic() + timeout
         while True:
@@ -220,7 +225,7 @@ class Cluster:
     async def run(self, manifest: Object, pods: int) -> Object:
         """Apply a workload whose pods carry the label app=<its name>, and wait until so many are Ready."""
         made = await self.apply(manifest)
-        await self.wait_until(lambda: self.ready_pods(f"app={made['metadata']['name']}", pods), timeout=20)
+        await self.wait_until(lambda: self.ready_pods(f"app={made['metadata']['name']}", pods))
         return await self.refresh(made)
 
     async def pods(self, selector: str = "", namespace: str | None = None) -> list[Object]:
@@ -315,7 +320,7 @@ class Cluster:
                 yield
             finally:
                 self.plane.revive()
-                await self.wait_until(self._is_serving, timeout=60)
+                await self.wait_until(self._is_serving)
 
     # --- how it is done ---
 
@@ -338,7 +343,7 @@ class Cluster:
         for thing in inside:
             await self.delete(thing, propagationPolicy="Background")
         for namespace in namespaces:
-            await self.wait_until(functools.partial(self._has_no_pods, namespace), timeout=30)
+            await self.wait_until(functools.partial(self._has_no_pods, namespace))
         known = [namespace for namespace in namespaces if not namespace["metadata"]["name"].startswith(self.namespace)]
         for thing in [*known, *others]:
             await self.delete(thing)

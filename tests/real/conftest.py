@@ -1,8 +1,8 @@
 """The real world as fixtures. Whatever is in this folder is marked `real`.
 
-`control_plane` is one cluster for the whole session (of an xdist worker); `cluster` is a fresh namespace on it for one
-test; `start_control_plane` makes another cluster with other options for one test; `prometheus` is a PrometheusWorld to
-fill and start; `postgres_server` and `timescale_server` are one database server each for the session.
+`cluster` is a fresh namespace on the session's `control_plane` for one test; `start_control_plane` makes another
+cluster with other options for one test; `prometheus` is a PrometheusWorld to fill and start; `postgres_server` and
+`timescale_server` are one database server each for the session.
 Invariant: a program that cannot be had skips the test by name with the reason, and under CI=true fails it.
 """
 
@@ -15,14 +15,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
 import pytest
 
-from tests.real import build, databases, history, product, world
+from tests.real import build, databases, history, product, shipped, world
 from tests.real import cluster as clusters
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    here = pathlib.Path(__file__).parent
     for item in items:
-        if here in item.path.parents:
+        if item.nodeid.startswith("tests/real/"):
             item.add_marker(pytest.mark.real)
 
 
@@ -37,17 +36,11 @@ def need(*programs: str) -> None:
         (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(reason)
 
 
-@pytest.fixture(scope="session")
-def control_plane() -> Iterator[world.ControlPlane]:
-    need(*build.CLUSTER)
-    with world.running() as plane:
-        yield plane
-
-
 @pytest.fixture
 async def cluster(control_plane: world.ControlPlane, tmp_path: pathlib.Path) -> AsyncIterator[clusters.Cluster]:
     async with clusters.Cluster(control_plane, tmp_path) as handle:
         yield handle
+        shipped.note(handle)
 
 
 @pytest.fixture

@@ -32,6 +32,7 @@ from fallow.settings import exporter as options
 from tests.fakes import kubelet as kubelets
 from tests.fakes.nvml import fake
 from tests.real import product
+from tests.real.cluster import PATIENCE
 
 BOOT_ID = "6f1e2d3c-0000-4000-8000-00000000b007"
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -184,7 +185,7 @@ class Exporter:
         async with aiohttp.ClientSession(timeout=timeout) as http, http.get(f"{self.url}{path}") as answer:
             return answer.status, await answer.text()
 
-    async def until(self, holds: Callable[[str], object], timeout: float = 20.0) -> str:
+    async def until(self, holds: Callable[[str], object], timeout: float = PATIENCE) -> str:
         """The first page of which this holds."""
         deadline, page = time.monotonic() + timeout, ""
         while True:

@@ -13,9 +13,7 @@ import pathlib
 import subprocess
 from typing import Any
 
-import yaml
-
-from tests import ROOT
+from tests import ROOT, objects
 from tests.real import build
 from tests.real.conftest import need
 
@@ -39,7 +37,7 @@ def template(*sets: str, namespace: str = "gpu-pruner-system", chart: pathlib.Pa
 
 
 def render(*sets: str, namespace: str = "gpu-pruner-system") -> list[Object]:
-    return [each for each in yaml.safe_load_all(template(*sets, namespace=namespace)) if each]
+    return objects.read(template(*sets, namespace=namespace))
 
 
 def name(thing: Object) -> tuple[str, str, str]:

@@ -27,6 +27,9 @@ Values = float | Sequence[float | None]  # one value throughout, or the last one
 _EXPORTER = {"namespace": "gpu-operator", "container": "nvidia-dcgm-exporter"}
 
 
+_ACTIVITY = {"DCGM_FI_PROF_GR_ENGINE_ACTIVE": 0.9, "DCGM_FI_DEV_GPU_UTIL": 90.0}
+
+
 class PrometheusWorld:
     """Say what was measured, then `await start()`; `url` is the base address."""
 
@@ -62,6 +65,16 @@ class PrometheusWorld:
     def remember(self, name: str, labels: Mapping[str, str], samples: Sequence[tuple[float, float]]) -> None:
         """One series as another server has it: instants and values."""
         self._series[name, tuple(sorted(labels.items()))] = list(samples)
+
+    def copies(self, *said: Mapping[str, str], busy: Sequence[int] = ()) -> None:
+        """All that was said so far, once for each of these further labels, as where a server holds several clusters or
+        replicas; in those of `busy` all GPUs work."""
+        before, self._series = self._series, {}
+        for at, more in enumerate(said):
+            for (name, labels), samples in before.items():
+                works = at in busy and name in _ACTIVITY
+                values = [(when, _ACTIVITY[name]) for when, _ in samples] if works else samples
+                self.remember(name, {**dict(labels), **more}, values)
 
     def dcgm_gpu(
         self,
@@ -173,7 +186,7 @@ class PrometheusWorld:
             return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
     async def _wait_until_ready(self) -> None:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 90
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(2)) as http:
             while not await _answers(http, f"{self.url}/-/ready"):
                 if self._process is None or self._process.poll() is not None or time.monotonic() > deadline:

@@ -62,6 +62,7 @@ class Stage:
         self.prometheus = prometheus
         self.namespace = cluster.namespace
         self.system = f"{cluster.namespace}-system"
+        self.ahead = 0.0  # seconds for which measurements are known that are yet to come, for a test that takes long
         self._boards: dict[str, int] = {}
 
     async def build(self, gpus: int = 8) -> None:
@@ -74,7 +75,7 @@ class Stage:
     ) -> Object:
         """Pods that have run for long; `busy` is how active their GPUs were, over time or always."""
         made = await self.cluster.apply(clusters.replicated("apps/v1", kind, name, replicas, gpus, **template))
-        await self.cluster.wait_until(lambda: self.cluster.ready_pods(f"app={name}", replicas), timeout=60)
+        await self.cluster.wait_until(lambda: self.cluster.ready_pods(f"app={name}", replicas))
         made = await self.cluster.refresh(made)
         for pod in await self.cluster.age(f"app={name}", MINUTES):
             for _ in range(gpus):
@@ -88,7 +89,9 @@ class Stage:
             busy * 100 if isinstance(busy, int | float) else [None if value is None else value * 100 for value in busy]
         )
         whose = {"pod": pod["metadata"]["name"], "namespace": pod["metadata"]["namespace"]}
-        self.prometheus.dcgm_gpu(node, board, **whose, gr_engine=busy, gpu_util=percent, minutes=MINUTES)
+        until = self.prometheus.now + self.ahead
+        minutes = MINUTES + self.ahead / 60
+        self.prometheus.dcgm_gpu(node, board, **whose, gr_engine=busy, gpu_util=percent, minutes=minutes, until=until)
 
     async def now(self, thing: Object) -> Object:
         return await self.cluster.refresh(thing)
@@ -214,7 +217,7 @@ class Daemon:
     async def cycles(self, result: str = "success") -> float:
         return await self.metric(f'fallow_idle_cycles_total{{result="{result}"}}') or 0.0
 
-    async def until(self, holds: Callable[[], Any], timeout: float = 30.0) -> Any:
+    async def until(self, holds: Callable[[], Any], timeout: float = clusters.PATIENCE) -> Any:
         """Looks until it holds; a daemon that has ended meanwhile, or does not come round, is told with its log."""
         deadline = time.monotonic() + timeout
         while True:
@@ -225,7 +228,7 @@ class Daemon:
                 raise AssertionError(f"it did not come so (exit code {self.process.poll()}); log:\n{self.log[-4000:]}")
             await asyncio.sleep(0.05)
 
-    async def more_cycles(self, count: int, result: str = "success", timeout: float = 30.0) -> None:
+    async def more_cycles(self, count: int, result: str = "success", timeout: float = clusters.PATIENCE) -> None:
         """So many further cycles have ended."""
         before = await self.cycles(result)
 

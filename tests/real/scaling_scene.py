@@ -20,6 +20,7 @@ from fallow.clients.kubernetes import config
 from fallow.decide import scaling as deciding
 from fallow.model import units
 from fallow.model.cost import CapacityType
+from fallow.model.history import AuditEntry
 from fallow.model.machines import (
     CloudMachine,
     Growth,
@@ -36,10 +37,12 @@ from fallow.observe.usage.device_use import DeviceUse
 from fallow.stories import scaling as story_of_scaling
 from fallow.stories.turn import Turn
 from tests.real import cluster as clusters
+from tests.real import shipped
 
 VERSION, KIND = "gpuautoscaler.io/v1alpha1", "AutoscalingPolicy"
+LOOKS = 100.0  # seconds between two of them
 SCENE = "scene"  # the label by which a test's own nodes are told apart
-EVERYTHING = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]
+SHIPPED = ("base/20-reader.yaml", "acting/10-role.yaml", "scaling/10-role.yaml")
 
 
 class Killed(BaseException):
@@ -47,14 +50,21 @@ class Killed(BaseException):
 
 
 class PretendMachines:
-    """A cloud of one zone whose machines are nodes at once. `dies`: before or after it did what it was asked."""
+    """A cloud of one zone whose machines are nodes at once. `dies`: before or after it did what it was asked. `ails`:
+    `down`, it fails at once; `hangs`, it never answers; `deaf`, its queue forgets nothing; `stuck`, it removes nothing;
+    `mute`, it removes and does not say so. `hidden`: machines that it does not list."""
 
     def __init__(self, cluster: clusters.Cluster, **targets: int) -> None:
         self.cluster, self.targets, self.asked = cluster, targets, list[Growth]()
         self.empty, self.dies, self.owner = set[str](), "", ""
-        self.removed, self.told = list[str](), list[MachineNotice]()
+        self.removed, self.told, self.ails = list[str](), list[MachineNotice](), ""
+        self.hidden = set[str]()
 
     async def groups(self, ids: Sequence[str]) -> tuple[MachineGroup, ...]:
+        if self.ails == "down":
+            raise errors.Unreachable("the cloud is down")
+        if self.ails == "hangs":
+            await asyncio.sleep(3600)
         shape = MachineShape(
             instance_type="h100", gpus=4, price=10.0, labels={SCENE: self.cluster.namespace},
             has={"cpu": 128_000, "memory": 1024 * 1024, "pods": 200, names.GPU: 4},
@@ -73,6 +83,7 @@ class PretendMachines:
                 launched_at=units.read_instant(node["metadata"]["creationTimestamp"]),
             )
             for node in found if node["metadata"]["labels"].get(names.SCALING_GROUP) == group
+            and node["metadata"]["name"] not in self.hidden
         )
 
     async def wants(self, group: str) -> tuple[WantOfMachines, ...]:
@@ -89,17 +100,27 @@ class PretendMachines:
             raise Killed
 
     async def remove(self, group: str, ids: Sequence[str]) -> None:
+        if self.ails == "stuck":
+            raise errors.Unreachable("the cloud is down")
+        if self.dies == "before":
+            raise Killed
         for each in ids:
             node = await self.cluster.find("v1", "Node", each)
             if node is not None:
                 self.removed.append(each)
                 self.targets[group] -= 1
                 await self.cluster.delete(node)
+        if self.dies == "after":
+            raise Killed
+        if self.ails == "mute":
+            raise errors.Unreachable("the answer was lost")
 
     async def notices(self) -> tuple[MachineNotice, ...]:
         return tuple(self.told)
 
     async def forget(self, notices: Sequence[MachineNotice]) -> None:
+        if self.ails == "deaf":
+            raise errors.rejection(403, "the queue may not be emptied")
         self.told = [each for each in self.told if each not in notices]
 
 
@@ -115,25 +136,27 @@ class Scene:
         self.acts, self.kept = True, ""
         self.meanwhile: Callable[[], Awaitable[None]] | None = None  # what happens while it looks
         self.past: DemandPast | None = None
+        self.wakes = list[float]()  # after how many seconds it wanted its next turns
         self.metrics = telemetry.Telemetry()
-        self.account = ScalingAccount(self.metrics)
+        self.entries = list[AuditEntry]()
+        self.account = ScalingAccount(self.metrics, put=lambda chapter: self.entries.extend(chapter.entries))
         self.fresh()
 
-    def fresh(self) -> None:
-        """A process that was just started."""
+    def fresh(self, wake: Callable[[], None] = lambda: None) -> None:
+        """A process that was just started. `wake`: its watch tells of a notice."""
         statuses = scaling_statuses.ScalingStatuses(self.api)
         self.eyes = sight.ScalingEyes(self.api, sight.ScalingSources(
             use=self._measure, why_kept=self._keep, find_cloud=lambda policy: self.cloud, status=statuses.find,
             price_of=lambda node: 10.0, past=lambda name: self.past,
             namespace=self.cluster.namespace,
-        ))
+        ), wake)
         announcer = events.Announcer(self.api, reporting_instance="test")
         self.story = story_of_scaling.ScalingStory(
             eyes=self.eyes, find_cloud=lambda policy: self.cloud, account=self.account,
-            terms=story_of_scaling.ScalingStoryTerms(acts=self.acts),
+            terms=story_of_scaling.ScalingStoryTerms(acts=self.acts, wake_in=self.wakes.append),
             hands=story_of_scaling.ScalingHands(
                 leaving=leaving.LeavingHands(self.api, announcer), announcer=announcer, statuses=statuses,
-                grower=growing.Grower(statuses, growing.Shortages(deciding.note_shortage, deciding.clear_shortage)),
+                grower=growing.Grower(statuses, deciding.note_shortage),
                 headroom=headroom.HeadroomHands(self.api, self.cluster.namespace),
             ),
         )
@@ -149,10 +172,15 @@ class Scene:
         return lambda pod: self.kept
 
     async def policy(self, *pools: dict[str, Any], **spec: Any) -> None:
+        """A pool's usual words are not said where a test gives None."""
         usual = [{"name": "spot", "capacityType": "spot"}, {"name": "on-demand", "capacityType": "on-demand"}]
+        said: dict[str, Any] = {
+            "labels": {SCENE: self.cluster.namespace}, "gpusPerNode": 4, "cpu": 128, "memory": "1Ti",
+            "pricePerHour": "10", "instanceTypes": ["h100"],
+        }
         made = [
-            {"group": each["name"], "labels": {SCENE: self.cluster.namespace}, "gpusPerNode": 4, "cpu": 128,
-             "memory": "1Ti", "pricePerHour": "10", "instanceTypes": ["h100"], **each} for each in pools or usual
+            {key: value for key, value in {"group": each["name"], **said, **each}.items() if value is not None}
+            for each in pools or usual
         ]
         await self.cluster.apply({
             "apiVersion": VERSION, "kind": KIND, "metadata": {"name": self.cluster.namespace}, "spec": {
@@ -178,15 +206,25 @@ class Scene:
         }
         self.use = lambda: made
 
-    async def turn(self) -> str:
-        await self.eyes.list_once()
-        turn = Turn(
+    def grant(self) -> Turn:
+        return Turn(
             clock=lambda: time.time() + self.later, monotonic=time.monotonic, budget=60.0, stopping=asyncio.Event(),
             leads=lambda: True,
         )
-        made = await self.story.tick(turn)
+
+    async def turn(self) -> str:
+        await self.eyes.list_once()
+        made = await self.story.tick(self.grant())
         assert not made.failure
         return "; ".join(made.done)
+
+    async def pass_time(self, seconds: float) -> str:
+        """With a look now and then, as a daemon takes it: what nobody looked at did not last."""
+        ends, said = self.later + seconds, list[str]()
+        while self.later < ends:
+            self.later = min(self.later + LOOKS, ends)
+            said.append(await self.turn())
+        return "; ".join(filter(None, said))
 
     async def status(self) -> dict[str, Any]:
         found: dict[str, Any] = (await self.cluster.get(VERSION, KIND, self.cluster.namespace)).get("status", {})
@@ -224,10 +262,11 @@ class Scene:
 @contextlib.asynccontextmanager
 async def open_scene(cluster: clusters.Cluster) -> AsyncIterator[Scene]:
     await cluster.apply_crds(scaling_crd.define())
-    kubeconfig = await cluster.service_account("scaler", EVERYTHING)
+    kubeconfig = await shipped.account(cluster, "scaler", *SHIPPED)
     access = config.load_access(kubeconfig=str(kubeconfig), context=None, environment={})
     async with contextlib.AsyncExitStack() as stack:
         yield Scene(cluster, await stack.enter_async_context(kube.Api(access)))
+    shipped.used(cluster, f"system:serviceaccount:{cluster.namespace}:scaler")  # no right was missing
 
 
 def waiting(name: str, replicas: int, scene: Scene, gpus: int = 4, **more: Any) -> dict[str, Any]:

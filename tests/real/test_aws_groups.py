@@ -65,10 +65,14 @@ async def opened(url: str) -> AsyncIterator[query.AwsQuery]:
 async def make_group(aws: query.AwsQuery, name: str, *, size: int, market: str = "", **tags: str) -> None:
     """A launch template of its own, and a group of so many."""
     spot = {"LaunchTemplateData.InstanceMarketOptions.MarketType": market} if market else {}
-    await aws.read("ec2", "CreateLaunchTemplate", {
-        "LaunchTemplateName": name, "LaunchTemplateData.InstanceType": "g5.xlarge",
-        "LaunchTemplateData.ImageId": "ami-12c6146b", **spot,
-    })
+    try:
+        await aws.read("ec2", "CreateLaunchTemplate", {
+            "LaunchTemplateName": name, "LaunchTemplateData.InstanceType": "g5.xlarge",
+            "LaunchTemplateData.ImageId": "ami-12c6146b", **spot,
+        })
+    except errors.ClientError as problem:  # asked again, because the first answer took too long
+        if "AlreadyExists" not in str(problem) and "already" not in str(problem):
+            raise
     tagged = {
         key: value for number, (tag, said) in enumerate(tags.items(), 1) for key, value in {
             f"Tags.member.{number}.Key": tag.replace("__", "/").replace("_", "-"), f"Tags.member.{number}.Value": said,

@@ -142,7 +142,7 @@ async def test_the_lease_and_the_status_of_policies_are_its_own(bounded: cluster
 async def hooked(bounded: clusters.Cluster) -> AsyncIterator[list[Object]]:
     """Both configurations of the webhook, which ask nobody about anything."""
     made = []
-    for thing in test_deploy.manifests("enforcement/40-configurations.yaml"):
+    for thing in test_deploy.manifests("webhook/40-configurations.yaml"):
         thing["webhooks"][0]["namespaceSelector"]["matchLabels"] = {"test": bounded.namespace}
         made.append(await bounded.apply(thing))
     yield made

@@ -51,7 +51,7 @@ class Desk:
     async def start(self, accountant: Accountant) -> product.Daemon:
         daemon = await accountant.start(
             "--cost", "true", "--cost-tracking-interval", "1s", "--cost-currency", "EUR", "--cost-enforcement", "true",
-            "--cost-webhook-certificate", "false", "--state-dir", str(self.folder / "state"),
+            "--webhook-certificate", "false", "--state-dir", str(self.folder / "state"),
             env={"POD_NAME": "books-0"},
         )
         await daemon.until(daemon.is_ready)

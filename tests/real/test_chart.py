@@ -9,37 +9,45 @@ import contextlib
 import functools
 import http.server
 import json
-import pathlib
 import re
 import subprocess
 import threading
-from collections.abc import AsyncIterator
+import time
 from typing import Any
 
+import aiohttp
 import pytest
 import yaml
 
 from fallow import names, settings
 from fallow.doors.cli import pruner
 from fallow.model import emptying, partition
-from tests import ROOT
+from fallow.settings import config_file, cost_enforcement
+from fallow.settings.sharing import AdmissionSharing
+from tests import ROOT, objects
 from tests.real import build, helm, product, schemas
 from tests.real import cluster as clusters
 from tests.real.conftest import need
+from tests.real.released import Release, arguments, check_rights, container_of, granted, reads_all, release
 from tests.real.test_deploy import NAMESPACE, PROMETHEUS_RULE, SERVICE_MONITOR, expand, rendered, write_overlay
+from tests.real.test_uninstall import find_all, make_elsewhere
 
+__all__ = ["release"]  # a fixture
 Object = dict[str, Any]
 ALL = (
     "runMode=scale-down", "cost.enabled=true", "cost.enforcement.enabled=true", "sharing.enabled=true",
-    "binPacking.consolidation.mode=act", "extender.enabled=true", "exporter.enabled=true", "slack.enabled=true",
+    "binPacking.consolidation.mode=act", "binPacking.defrag.mode=act", "extender.enabled=true", "exporter.enabled=true",
+    "binPacking.defrag.schedulers={fallow-scheduler}", "slack.enabled=true",
     "monitoring.rules.enabled=true", "monitoring.serviceMonitor.enabled=true", "monitoring.openshift.enabled=true",
-    f"enabledResources={settings.LETTERS}", "cost.prices.csv=a",
+    f"enabledResources={settings.LETTERS}", "cost.prices.csv=a", "autoscaling.enabled=true", "autoscaling.mode=act",
+    "spotWatch.enabled=true", "dashboard.peers[0].name=west", "dashboard.peers[0].url=https://west.example",
+    "dashboard.peers[0].tokenSecret.name=west", "dashboard.peerCaSecret=west",
 )
 
 
-OURS = [
-    each for path in sorted((helm.CHART / "crds").iterdir()) for each in yaml.safe_load_all(path.read_text()) if each
-]
+@functools.cache
+def ours() -> list[Object]:
+    return objects.read_files(sorted((helm.CHART / "crds").iterdir()))
 
 
 # ---- one source ------------------------------------------------------------------------------------------------------
@@ -47,7 +55,8 @@ OURS = [
 # What of deploy/ or examples/ -> the values that give the same.
 SAME = {
     "base": ("dashboard.enabled=false",), "acting": ("dashboard.enabled=false", "runMode=scale-down"),
-    "enforcement": ALL, "sharing": ALL, "consolidation": ALL, "extender": ALL,
+    "enforcement": ALL, "webhook": ("admissionWebhook.enabled=true",), "sharing": ALL, "consolidation": ALL,
+    "extender": ALL,
     "extender/service": (*ALL, "extender.mode=service"), "monitoring": ALL,
 }
 SAID_OTHERWISE = {("Namespace", "", NAMESPACE)} | {
@@ -106,15 +115,6 @@ def test_a_component_changes_the_deployment_in_the_same_way(component, tmp_path)
     assert {each for each in theirs if not each.startswith("--cost-attribution")} <= set(mine)
 
 
-def container_of(deployment: Object) -> Object:
-    found: Object = deployment["spec"]["template"]["spec"]["containers"][0]
-    return found
-
-
-def arguments(deployment: Object) -> list[str]:
-    return [str(each) for each in container_of(deployment)["args"]]
-
-
 # ---- what values do --------------------------------------------------------------------------------------------------
 
 # A switch -> what comes with it, by kind and name.
@@ -133,12 +133,20 @@ SWITCHES = {
     },
     "uninstall.resume=false": {
         ("Job", "gpu-pruner-uninstall"), ("ClusterRole", "gpu-pruner-uninstall-cr"),
-        ("ClusterRoleBinding", "gpu-pruner-uninstall-crb"),
+        ("ClusterRoleBinding", "gpu-pruner-uninstall-crb"), ("Role", "gpu-pruner-uninstall"),
+        ("RoleBinding", "gpu-pruner-uninstall"),
     },
     "exporter.enabled=true": {
         ("Namespace", "gpu-idle-exporter"), ("ServiceAccount", "gpu-idle-exporter"), ("DaemonSet", "gpu-idle-exporter"),
     },
     "runMode=scale-down": {("ClusterRole", "gpu-pruner-act-cr"), ("ClusterRoleBinding", "gpu-pruner-act-crb")},
+    "spotWatch.enabled=true": {
+        (kind, "fallow-spot-watch") for kind in (
+            "Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "DaemonSet",
+            "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding",
+        )
+    },
+    "autoscaling.enabled=true": {("AutoscalingPolicy", "default")},
     "cost.enabled=true": {
         ("Role", "gpu-pruner-cost"), ("RoleBinding", "gpu-pruner-cost"), ("PersistentVolumeClaim", "gpu-pruner-cost"),
     },
@@ -159,11 +167,17 @@ def test_without_a_controller_there_is_only_what_was_asked_for():
 WRONG = {
     "runMode=stop": "'/runMode': value must be one of", "cost.nope=1": "'/cost': additional properties 'nope'",
     "flags.nope=1": "additional properties 'nope'", "flags.kubeconfig=x": "additional properties 'kubeconfig'",
-    "flags.check-interval=soon": "'/flags/check-interval'", "flags.coverage=7": "'/flags/coverage'",
+    "checkInterval=soon": "'/checkInterval'", "flags.coverage=7": "'/flags/coverage'",
     "sharing.enabled=true": "a dry run changes nothing", "cost.timescaledb.enabled=true": "where is it?",
-    "admissionWebhook.enabled=true": "needs a certificate", "cost.enforcement.enabled=true": "needs cost.enabled=true",
+    "admissionWebhook.enabled=true,controller.enabled=false": "needs a certificate",
+    "cost.enforcement.enabled=true": "needs cost.enabled=true",
     "binPacking.consolidation.mode=act": "a dry run changes nothing",
+    "binPacking.defrag.mode=act": "a dry run changes nothing",
+    "binPacking.defrag.mode=act,runMode=scale-down": "needs extender.enabled=true",
+    "binPacking.defrag.mode=act,runMode=scale-down,extender.enabled=true": "no other scheduler asks the extender",
     "sharing.mig.configMap=elsewhere/map": "the rights are those of one",
+    "flags.config=x": "additional properties 'config'", "settings.config=x": "additional properties 'config'",
+    "flags.duration=30,settings.duration=45": "say it once",
 }
 
 
@@ -175,35 +189,153 @@ def test_what_is_wrong_is_said_before_anything_is_sent(value):
 
 def test_values_are_flags_that_the_daemon_reads():
     sets = (
-        *ALL, "flags.trust-metrics=true", "flags.policies=false", "flags.check-interval=60", "cost.cloudProvider=aws",
+        *ALL, "flags.trust-metrics=true", "flags.policies=false", "checkInterval=90", "cost.cloudProvider=aws",
         "flags.gpu-resource={a.com/gpu,b.com/gpu}", "flags.namespace=ml-.*", "cost.roi.monthlyInvestment=1000000",
         "cost.attribution.labels={team,app}", "binPacking.consolidation.threshold=0.3",
     )
     by_name = {helm.name(each): each for each in helm.render(*sets)}
     given = arguments(by_name["Deployment", NAMESPACE, "gpu-pruner"])
-    key = [each.replace("--session-key-file=", "--prometheus-token-file=") for each in given]  # that is no file here
+    absent = ("--session-key-file=", "--peer-ca-file=")  # these are no files here
+    key = [each for each in given if not each.startswith(absent)]
     read = settings.read_flags(pruner.gpu_pruner.make_context("gpu-pruner", key).params, {"POD_NAMESPACE": NAMESPACE})
     assert (read.mandate.acting, read.mandate.require_policy, read.mandate.use_policies) == (True, True, False)
-    assert (read.trust_metrics, read.loop.interval, read.cost.provider) == (True, 60.0, "aws")
+    assert (read.trust_metrics, read.loop.interval, read.cost.provider) == (True, 90.0, "aws")
     assert (read.gpu_resources >= {"a.com/gpu", "b.com/gpu"}, read.cost_store.labels) == (True, ("team", "app"))
     assert (read.consolidation.acts, read.consolidation.threshold, read.sharing.acts) == (True, 0.3, True)
+    assert (read.defrag.acts, read.defrag.schedulers) == (True, {"fallow-scheduler"})
     assert read.enforcement.enabled
+    assert [(each.name, each.url, each.token_file) for each in read.peers] == [
+        ("west", "https://west.example", "/etc/fallow/peers/west")]
+
+
+SETTINGS = (
+    "settings.duration=45", "settings.gpu-resource={a.com/gpu,b.com/gpu}", "settings.trust-metrics=true",
+    "settings.protected-namespaces=kube-.*|infra", "settings.policies=false",
+)
+
+
+def test_settings_are_a_file_that_the_daemon_reads_and_a_change_restarts_nothing(tmp_path):
+    things = {helm.name(each)[::2]: each for each in helm.render(*SETTINGS)}
+    deployment = things["Deployment", "gpu-pruner"]
+    assert "--config=/etc/fallow/settings/settings.yaml" in arguments(deployment)
+    file = tmp_path / "settings.yaml"
+    file.write_text(things["ConfigMap", "gpu-pruner-settings"]["data"]["settings.yaml"])
+    given = pruner.gpu_pruner.make_context("gpu-pruner", ["--config", str(file)]).params
+    read = settings.read_flags(config_file.complete(given, {}), {})
+    assert (read.trust_metrics, read.mandate.use_policies, read.gpu_resources >= {"a.com/gpu", "b.com/gpu"}) == (
+        True, False, True)
+    assert "'^(?:kube-.*|infra|" in str(things["ValidatingAdmissionPolicy", "gpu-pruner-bounds"])
+    (mount,) = (each for each in container_of(deployment)["volumeMounts"] if each["name"] == "settings")
+    assert (mount["mountPath"], mount.get("subPath")) == ("/etc/fallow/settings", None), "a part would stay as it was"
+    (later,) = (each for each in helm.render(*SETTINGS, "settings.duration=90")
+                if helm.name(each)[::2] == ("Deployment", "gpu-pruner"))
+    assert later == deployment
+    typed = [str(each) for each in things["Pod", "gpu-pruner-test"]["spec"]["containers"][0]["args"]]
+    assert {"--duration=45", "--gpu-resource=b.com/gpu", "--trust-metrics"} <= set(typed)
+
+
+PRIVATE = ("imagePullSecrets={mine}", "controller.nodeSelector.pool=system", "controller.tolerations[0].key=system")
+CERT_MANAGER = ("admissionWebhook.enabled=true", "admissionWebhook.certManager.enabled=true")
+
+
+@pytest.mark.parametrize("mode", ["scheduler", "service"])
+def test_every_pod_is_pulled_with_the_secrets_and_stands_where_the_daemon_may(mode):
+    """Those on nodes say themselves where."""
+    pods = {helm.name(each)[::2]: pod_of(each) for each in helm.render(*ALL, *PRIVATE, f"extender.mode={mode}")}
+    pods = {name: spec for name, spec in pods.items() if spec}
+    extender = "fallow-scheduler" if mode == "scheduler" else "fallow-extender"
+    assert set(pods) == {
+        ("Deployment", "gpu-pruner"), ("Deployment", "gpu-autoscaler-webhook"), ("Deployment", extender),
+        ("Job", "gpu-pruner-uninstall"), ("Pod", "gpu-pruner-test"), ("DaemonSet", "gpu-idle-exporter"),
+        ("DaemonSet", "fallow-spot-watch"),
+    }
+    for (kind, name), spec in pods.items():
+        assert spec["imagePullSecrets"] == [{"name": "mine"}], name
+        if kind != "DaemonSet":
+            assert (spec["nodeSelector"], spec["tolerations"]) == ({"pool": "system"}, [{"key": "system"}]), name
+
+
+def pod_of(thing: Object) -> Object | None:
+    if thing["kind"] == "Pod":
+        return thing["spec"]
+    template = (thing.get("spec") or {}).get("template")
+    return template["spec"] if template else None
+
+
+def test_where_cert_manager_makes_the_certificate_the_daemon_may_not():
+    things = {helm.name(each)[::2]: each for each in helm.render(*CERT_MANAGER)}
+    assert {("Issuer", "gpu-autoscaler-webhook"), ("Certificate", "gpu-autoscaler-webhook")} <= set(things)
+    assert ("Secret", names.WEBHOOK_CERTIFICATE) not in things
+    assert "--webhook-certificate=false" in arguments(things["Deployment", "gpu-pruner"])
+    rules = [rule for each in things.values() if each["kind"] in ("Role", "ClusterRole") and not is_hook(each)
+             for rule in each["rules"]]
+    written = {what for rule in rules for what in rule["resources"] if {"create", "update", "patch"} & {*rule["verbs"]}}
+    assert not {what for what in written if what == "secrets" or "webhook" in what}
+    assert "configmaps" in written, "what owners used is told all the same"
+    for kind in ("ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"):
+        said = things[kind, names.WEBHOOK]["metadata"]["annotations"]
+        assert said == {"cert-manager.io/inject-ca-from": f"{NAMESPACE}/gpu-autoscaler-webhook"}
+
+
+def test_a_token_of_another_cluster_that_is_missing_stops_nothing():
+    (deployment,) = (each for each in helm.render(*ALL) if helm.name(each)[::2] == ("Deployment", "gpu-pruner"))
+    (peers,) = (each for each in pod_of(deployment)["volumes"] if each["name"] == "peers")
+    token, authority = (each["secret"] for each in peers["projected"]["sources"])
+    assert (token["optional"], token["items"]) == (True, [{"key": "token", "path": "west"}])
+    assert authority["items"] == [{"key": "ca.crt", "path": "_ca.crt"}]
+
+
+POLICIES = (
+    "gpuSharingPolicies.defaultPolicies[0].name=small", "gpuSharingPolicies.defaultPolicies[0].spec.mode=audit",
+    "gpuSharingPolicies.defaultPolicies[0].spec.strategy=auto",
+)
+
+
+def read_webhook(*sets: str) -> AdmissionSharing:
+    """As the webhook reads the arguments that the chart gives it."""
+    by_name = {helm.name(each): each for each in helm.render("admissionWebhook.enabled=true", *sets)}
+    given = arguments(by_name["Deployment", NAMESPACE, "gpu-autoscaler-webhook"])
+    return cost_enforcement.read_webhook_arguments(["webhook", *given], NAMESPACE).sharing
+
+
+def test_values_are_flags_that_the_webhook_reads():
+    usual = read_webhook()
+    assert (usual.without, usual.schedulers, usual.patterns) == (frozenset(), {"default-scheduler"}, {})
+    assert read_webhook("extender.enabled=true").schedulers == {"default-scheduler", "fallow-scheduler"}
+    assert read_webhook("extender.enabled=true", "extender.mode=service").schedulers == {"default-scheduler"}
+    said = read_webhook(
+        "sharing.mig.enabled=false", "sharing.timeSlicing.enabled=false", "scheduling.schedulerNames={kai,other}",
+        "classification.patterns.training={megatron,nemo.*fit: x}", "classification.patterns.notebook={marimo}",
+    )
+    assert (said.without, said.schedulers) == ({"mig", "timeslicing"}, {"kai", "other"})
+    assert said.patterns == {"training": ("megatron", "nemo.*fit: x"), "notebook": ("marimo",)}
+    assert read_webhook("sharing.mps.enabled=false").without == {"mps"}
+
+
+@pytest.mark.parametrize("mode", ["", "enforce"])
+def test_policies_to_begin_with_only_audit(mode):
+    said = "gpuSharingPolicies.defaultPolicies[0]."
+    sets = [f"{said}name=first", f"{said}spec.strategy=auto", *([f"{said}spec.mode={mode}"] if mode else [])]
+    by_name = {helm.name(each)[::2]: each for each in helm.render(*sets)}
+    assert by_name["GPUSharingPolicy", "first"]["spec"] == {"strategy": "auto", "mode": "audit"}
 
 
 async def test_every_manifest_is_of_its_kind(cluster, tmp_path):
     """kubeconform, with the shapes that this very API server publishes; unknown fields are refused."""
     need("kubeconform")
-    await cluster.apply_crds(SERVICE_MONITOR, PROMETHEUS_RULE, *OURS)
+    await cluster.apply_crds(SERVICE_MONITOR, PROMETHEUS_RULE, *ours())
     (tmp_path / "schemas").mkdir()
     await schemas.write(cluster, tmp_path / "schemas")
     files = [*(ROOT / "deploy").rglob("*.yaml"), *(ROOT / "examples").rglob("*.yaml")]
     patches = {"20-books.yaml", "20-session-key.yaml", "kustomization.yaml", "config.yaml", "second.yaml", "logs.yaml"}
     plain = [str(path) for path in files if path.name not in patches and "prometheus" not in path.parts]
-    for name, sets in (("default", ()), ("all", ALL), ("service", (*ALL, "extender.mode=service"))):
+    for name, sets in (("default", ()), ("all", (*ALL, *PRIVATE)), ("service", (*ALL, "extender.mode=service")),
+                       ("certificates", (*CERT_MANAGER, *POLICIES, *SETTINGS))):
         (tmp_path / f"{name}.yaml").write_text(helm.template(*sets))
         plain.append(str(tmp_path / f"{name}.yaml"))
     command = [
-        str(build.need("kubeconform")), "-summary", "-output", "json", "-skip", "CustomResourceDefinition,PodMonitor",
+        str(build.need("kubeconform")), "-summary", "-output", "json", "-skip",
+        "CustomResourceDefinition,PodMonitor,Issuer,Certificate",
         "-schema-location",
         str(tmp_path / "schemas" / "{{.Group}}_{{.ResourceAPIVersion}}_{{.ResourceKind}}.json"), *plain,
     ]
@@ -218,157 +350,33 @@ async def test_every_manifest_is_of_its_kind(cluster, tmp_path):
 # ---- on a real API server --------------------------------------------------------------------------------------------
 
 
-class Release:
-    """The chart in a namespace of its own, and its daemon from this checkout: no image can be pulled here. It is given
-    the arguments, the Secrets and the token of the account that the API server has after the install."""
-
-    def __init__(self, stage: product.Stage, folder: pathlib.Path, chart: pathlib.Path = helm.CHART) -> None:
-        self.cluster, self.stage, self.folder, self.home = stage.cluster, stage, folder, stage.system
-        self.helm, self._chart = helm.Helm(stage.cluster.kubeconfig, folder), str(chart)
-        self.user = f"system:serviceaccount:{self.home}:gpu-pruner"
-
-    async def install(self, *sets: str) -> str:
-        words = [word for each in sets for word in ("--set", each)]
-        return await self.helm.run("install", "fallow", self._chart, "-n", self.home, "--wait", *words)
-
-    async def upgrade(self, *sets: str) -> str:
-        """Nobody waits for pods: no volume is made here, and no RuntimeClass of NVIDIA."""
-        words = [word for each in sets for word in ("--set", each)]
-        return await self.helm.run("upgrade", "fallow", self._chart, "-n", self.home, *words)
-
-    async def account(self) -> pathlib.Path:
-        path = f"/api/v1/namespaces/{self.home}/serviceaccounts/gpu-pruner/token"
-        token = (await self.cluster.request("POST", path, {"spec": {"expirationSeconds": 3600}}))["status"]["token"]
-        kubeconfig = self.folder / "account.kubeconfig"
-        return self.cluster.plane.kubeconfig_with_token(token, kubeconfig, self.home)
-
-    @contextlib.asynccontextmanager
-    async def running(self) -> AsyncIterator[product.Daemon]:
-        daemon = await self._start()
-        try:
-            yield daemon
-        finally:
-            await daemon.kill()
-
-    async def tells(self, daemon: product.Daemon, *words: str) -> bool:
-        return any(all(word in line for word in words) for line in daemon.log.splitlines())
-
-    async def _start(self) -> product.Daemon:
-        """As the kubelet would start it; but for names of hosts, and a cycle every second."""
-        deployment = await self.cluster.get("apps/v1", "Deployment", "gpu-pruner", self.home)
-        made = product.Product(self.stage, await self.account(), self.folder, self.user)
-        given = [await self._place(each) for each in arguments(deployment) if "prometheus-url" not in each]
-        port = product.free_port()
-        here = ["--metrics-addr", f"127.0.0.1:{port}", "--dashboard-addr", f"127.0.0.1:{port}", "-c", "1"]
-        log = self.folder / f"{port}.log"
-        with log.open("wb") as output:
-            process = subprocess.Popen(  # noqa: ASYNC220  a daemon
-                [str(product.BIN / "gpu-pruner"), *given, "--kubeconfig", str(made.kubeconfig), *here],
-                env=made.environment({"POD_NAME": "gpu-pruner-0"}), stdin=subprocess.DEVNULL, stdout=output,
-                stderr=output,
-            )
-        daemon = product.Daemon(process, port, log)
-        await daemon.until(daemon.answers)
-        return daemon
-
-    async def _place(self, argument: str) -> str:
-        """A file of a mounted Secret, as a file here; the dashboard's port is said with its address."""
-        flag = argument.partition("=")[0]
-        if flag == "--session-key-file":
-            secret = await self.cluster.get("v1", "Secret", "gpu-pruner-session-key", self.home)
-            (self.folder / "key").write_bytes(base64.b64decode(secret["data"]["key"]))
-            return f"{flag}={self.folder / 'key'}"
-        return argument if flag != "--dashboard-port" else "--dashboard-auth=kube"
-
-    def asked(self) -> set[tuple[str, str, str]]:
-        """(verb, group, resource) that its account asked the API server for, by the audit log."""
-        found = set()
-        for one in self.cluster.requests(user=self.user):
-            assert one.code != 403, f"a right is missing: {one.verb} {one.uri}"
-            if (place := _RESOURCE.match(one.uri)) and one.code < 400:
-                found.add((one.verb, place["group"] or "", place["what"] + (place["part"] or "")))
-        return found
-
-
-_RESOURCE = re.compile(
-    r"/(?:api|apis/(?P<group>[^/]+))/v[^/]+/(?:namespaces/[^/?]+/)?(?P<what>[a-z]+)(?:/[^/?]+(?P<part>/[a-z]+)?)?(?:[?]|$)"
-)
-
-
-async def granted(release: Release) -> set[tuple[str, str, str]]:
-    """What the roles of its account allow, as helm has them now."""
-    manifest = await release.helm.run("get", "manifest", "fallow", "-n", release.home)
-    rules = [
-        rule for each in yaml.safe_load_all(manifest) if each and each["kind"] in ("ClusterRole", "Role")
-        for rule in each["rules"]
-    ]
-    return {
-        (verb, group, what) for rule in rules for verb in rule["verbs"] for group in rule["apiGroups"]
-        for what in rule["resources"]
-    }
-
-
-@pytest.fixture
-async def release(stage, tmp_path):
-    made = Release(stage, tmp_path)
-    restricted = {"pod-security.kubernetes.io/enforce": "restricted"}
-    await stage.cluster.make_namespace(stage.system, restricted)
-    await forget_configs(stage.cluster)
-    yield made
-    with contextlib.suppress(helm.HelmRefused):
-        await made.helm.run("uninstall", "fallow", "-n", made.home, "--no-hooks", "--ignore-not-found")
-
-
-async def forget_configs(cluster: clusters.Cluster) -> None:
-    """Whoever finds a GPUNodeConfig reads the device plugin's ConfigMap, for which rights come with sharing only; other
-    tests on this cluster leave such."""
-    try:
-        left = await cluster.objects("gpuautoscaler.io/v1alpha1", "GPUNodeConfig", "")
-    except (clusters.Refused, LookupError):
-        return  # the kind is not served here yet
-    for each in left:
-        await cluster.patch(each, {"metadata": {"finalizers": None}})
-        await cluster.delete(each)
-
-
-async def check_rights(release: Release, changes: set[str]) -> None:
-    """None is missing (`asked` says so), and of what this cluster serves none is unused: every resource that may be
-    listed was, and nothing but `changes` was changed."""
-    asked, allowed = release.asked(), await granted(release)
-    served = {
-        (group["name"], each["name"])
-        for group in [{"name": ""}, *(await release.cluster.request("GET", "/apis"))["groups"]]
-        for each in await _resources(release.cluster, group)
-    }
-    unread = {
-        (group, what) for verb, group, what in allowed
-        if verb == "list" and (group, what) in served and not {("list", group, what), ("watch", group, what)} & asked
-    }
-    assert not unread
-    assert {what for verb, _, what in asked if verb in product.WRITES} - {"leases", "selfsubjectreviews"} == changes
-
-
-async def _resources(cluster: clusters.Cluster, group: Object) -> list[Object]:
-    root = f"/apis/{group['preferredVersion']['groupVersion']}" if group["name"] else "/api/v1"
-    found: list[Object] = (await cluster.request("GET", root))["resources"]
-    return found
-
-
 async def test_it_is_installed_looks_acts_goes_back_and_leaves(release, stage):
-    """Under restricted pod security, with no value set: a dry run with least rights and a dashboard. Then it acts, by
-    an upgrade; then it is taken back; and an uninstall leaves nothing paused, and nothing of ours."""
+    """On a cluster with nothing but Prometheus and dcgm-exporter, under restricted pod security, with no value set:
+    within two minutes a dashboard that shows what is idle and a dry run that names what it would pause, with least
+    rights. Then it acts, by an upgrade; then it is taken back; and an uninstall leaves nothing paused, and nothing of
+    ours."""
     cluster = release.cluster
     before = await everything(cluster)
+    stage.ahead = 900.0
     idle = await stage.workload("llm", replicas=2)
     await stage.prometheus.start()
+    began = time.monotonic()
     notes = await release.install()
     assert "It only looks" in notes
+    assert "http://prometheus-operated.monitoring.svc:9090, which was found here" in notes
     assert f"helm test fallow -n {release.home}" in notes
-    async with release.running() as daemon:
-        await daemon.until(lambda: release.tells(daemon, "would pause", "llm"))
+    async with release.running("--log-format", "json") as daemon:
+        left = 120 - (time.monotonic() - began)
+        await daemon.until(lambda: release.tells(daemon, "would pause", "llm"), timeout=left)
+        print(f"{time.monotonic() - began:.0f} s from helm install until it was said what would be paused")
         assert (await daemon.get("/"))[0] == 200
         assert (await daemon.get("/api/v1/status"))[0] == 401, "nobody is let in without a token"
-    await check_rights(release, changes=set())
+        shown = await see(cluster, daemon, "/api/v1/workloads?view=idle")
+        assert [(each["name"], each["gpus"]) for each in shown["items"] if each["namespace"] == cluster.namespace] == [
+            ("llm", 2)]
+        await daemon.until(lambda: reads_all(release))
+    reviews = {"tokenreviews", "subjectaccessreviews"}  # who looked at the dashboard, and may they
+    await check_rights(release, changes=reviews)
     assert not await stage.is_paused(idle)
 
     policy = {"action": {"type": "pause"}, "notice": {"grace": "0s"}}
@@ -377,22 +385,48 @@ async def test_it_is_installed_looks_acts_goes_back_and_leaves(release, stage):
     assert "It acts" in await release.upgrade("runMode=scale-down", "flags.max-percent-per-hour=100")
     async with release.running() as daemon:
         await daemon.until(lambda: stage.is_paused(idle))
-    await check_rights(release, changes={"deployments", "events", "idlepolicies/status"})
+        await daemon.until(lambda: reads_all(release))
+    await check_rights(release, changes={"deployments", "events", "idlepolicies/status", *reviews})
 
     await release.helm.run("rollback", "fallow", "1", "-n", release.home, "--wait")
     assert "patch" not in {verb for verb, group, what in await granted(release) if group == "apps"}
     held = await hold(release)
-    leaving = asyncio.create_task(release.helm.run("uninstall", "fallow", "-n", release.home, "--wait"))
-    await give_back(release)
-    await leaving
+    await leave(release)
     node, pod, config = [await cluster.refresh(each) for each in held]
     assert ("unschedulable" in node["spec"], names.EMPTYING in node["metadata"]["annotations"]) == (False, False)
     assert (pod["spec"].get("schedulingGates"), config["metadata"].get("finalizers")) == (None, None)
     assert not await stage.is_paused(idle)
     assert (await stage.now(idle))["spec"]["replicas"] == 2
-    left = {each for each in await everything(cluster) - before if cluster.namespace in each[1] + each[2]}
-    assert {each for each in left if "gpu-pruner" in each[2] or "fallow" in each[2]} == set()
+    await check_left(release, before)
     assert await cluster.find("apiextensions.k8s.io/v1", "CustomResourceDefinition", "idlepolicies.gpuautoscaler.io")
+
+
+async def test_with_everything_switched_on_it_leaves_nothing_but_the_books(release, stage):
+    """Also not what the daemon makes outside of its namespace and no manifest has."""
+    cluster = release.cluster
+    await cluster.apply_crds(SERVICE_MONITOR, PROMETHEUS_RULE)
+    await cluster.make_namespace("gpu-operator")
+    before = await everything(cluster)
+    await release.install("dashboard.enabled=false")
+    await release.upgrade(*ALL, *POLICIES, *PRIVATE[:1])
+    assert await cluster.find(f"{names.GROUP}/v1alpha1", names.SHARING_POLICY_KIND, "small")
+    made = await make_elsewhere(cluster)
+    await leave(release)
+    assert await find_all(cluster, made) == {"changed", "unlabelled", "otherwise called"}
+    books = ("PersistentVolumeClaim", release.home, "gpu-pruner-cost")
+    for each in made.values():
+        await cluster.delete(each)
+    await check_left(release, before, books)
+
+
+async def see(cluster: clusters.Cluster, daemon: product.Daemon, path: str) -> Any:
+    """As somebody who may see all of it, by their token."""
+    rules = [{"apiGroups": [names.GROUP], "resources": ["idlepolicies"], "verbs": ["get"]}]
+    kubeconfig = yaml.safe_load((await cluster.service_account("viewer", rules)).read_text())
+    headers = {"Authorization": f"Bearer {kubeconfig['users'][0]['user']['token']}"}
+    async with aiohttp.ClientSession(headers=headers) as http, http.get(f"{daemon.url}{path}") as answer:
+        assert answer.status == 200, await answer.text()
+        return await answer.json()
 
 
 async def hold(release: Release) -> tuple[Object, Object, Object]:
@@ -415,7 +449,7 @@ async def give_back(release: Release) -> None:
     A node whose GPUs are being cut is waited for."""
     cluster = release.cluster
     selector = "app.kubernetes.io/name=gpu-pruner-uninstall"
-    (pod,) = await cluster.wait_until(lambda: cluster.ready_pods(selector, 1, release.home), timeout=30)
+    (pod,) = await cluster.wait_until(lambda: cluster.ready_pods(selector, 1, release.home))
     container = pod["spec"]["containers"][0]
     program, *words = container["command"]
     made = product.Product(release.stage, await release.account(), release.folder, release.user)
@@ -434,15 +468,58 @@ async def give_back(release: Release) -> None:
     await cluster.patch(pod, {"status": {"phase": "Succeeded"}}, part="status")
 
 
+async def leave(release: Release) -> None:
+    """helm uninstall, with its hook."""
+    leaving = asyncio.create_task(release.helm.run("uninstall", "fallow", "-n", release.home, "--wait"))
+    await give_back(release)
+    await leaving
+
+
 async def everything(cluster: clusters.Cluster) -> set[tuple[str, str, str]]:
-    """All objects of the kinds that the chart has, hooks too."""
+    """All objects of all kinds that this cluster serves, but for Events."""
     found = set()
-    for version, kind in {(each["apiVersion"], each["kind"]) for each in helm.render(*ALL)}:
-        if version != "monitoring.coreos.com/v1":
-            path = (await cluster._path(version, kind, "", "x")).replace("/namespaces/x", "").rstrip("/")
-            found |= {(kind, each["metadata"].get("namespace", ""), each["metadata"]["name"])
-                      for each in (await cluster.request("GET", path))["items"]}
+    groups = [{"preferredVersion": {"groupVersion": "v1"}}, *(await cluster.request("GET", "/apis"))["groups"]]
+    for version in (each["preferredVersion"]["groupVersion"] for each in groups):
+        root = f"/apis/{version}" if "/" in version else "/api/v1"
+        for kind in (await cluster.request("GET", root))["resources"]:
+            if "list" in kind["verbs"] and kind["kind"] not in ("Event", "ComponentStatus"):
+                there = await cluster.wait_until(functools.partial(list_all, cluster, f"{root}/{kind['name']}"))
+                found |= {(kind["kind"], each["metadata"].get("namespace", ""), each["metadata"]["name"])
+                          for each in there["items"]}
     return found
+
+
+async def list_all(cluster: clusters.Cluster, path: str) -> Object | None:
+    """None: its definition has just changed, and the server is not done with it."""
+    try:
+        found: Object = await cluster.request("GET", path)
+    except clusters.Refused as refused:
+        if refused.code != 429:
+            raise
+        return None
+    return found
+
+
+OURS = re.compile(r"gpu-pruner|fallow|gpu-?autoscaler|gpu-idle-exporter")
+# Definitions and what people wrote; the server makes an APIService for definitions.
+STAYS = {"CustomResourceDefinition", "APIService", "IdlePolicy", "GPUNodeConfig"}
+
+
+async def check_left(release: Release, before: set[tuple[str, str, str]], *but: tuple[str, str, str]) -> None:
+    """Nothing at home, and nowhere what is called as something of ours; garbage is collected in the background."""
+    async def find_left() -> set[tuple[str, str, str]]:
+        return {
+            (kind, place, name) for kind, place, name in await everything(release.cluster) - before - set(but)
+            if (place == release.home or OURS.search(f"{place} {name}"))
+            and kind not in STAYS and name != "kube-root-ca.crt"
+        }
+
+    async def is_clean() -> bool:
+        return not await find_left()
+
+    with contextlib.suppress(TimeoutError):
+        await release.cluster.wait_until(is_clean, 60)
+    assert await find_left() == set()
 
 
 async def test_everything_is_switched_on_and_off_again(release, stage, tmp_path):
@@ -475,7 +552,7 @@ async def test_everything_is_switched_on_and_off_again(release, stage, tmp_path)
             _, namespace, called = helm.name(thing)
             assert not await cluster.find(thing["apiVersion"], thing["kind"], called, namespace), called
 
-    (definition,) = (each for each in OURS if each["metadata"]["name"] == "idlepolicies.gpuautoscaler.io")
+    (definition,) = (each for each in ours() if each["metadata"]["name"] == "idlepolicies.gpuautoscaler.io")
     there = await cluster.refresh(definition)
     older = there["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
     changed = {"op": "add", "path": "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/old",
@@ -496,7 +573,7 @@ def is_hook(thing: Object) -> bool:
 
 async def manifest(release: Release) -> list[Object]:
     said = await release.helm.run("get", "manifest", "fallow", "-n", release.home)
-    return [each for each in yaml.safe_load_all(said) if each]
+    return objects.read(said)
 
 
 async def test_the_commands_of_gpu_autoscaler_work_as_they_are_printed(stage, tmp_path):

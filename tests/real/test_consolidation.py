@@ -23,7 +23,6 @@ from fallow.observe.cluster import emptied, hosts
 from fallow.stories import consolidation
 from fallow.stories.turn import Turn
 from tests.real import cluster as clusters
-from tests.real import world
 
 
 class Stage:
@@ -86,7 +85,7 @@ class Stage:
             await self.node()
             return bool(holds(said[-1]))
 
-        await self.cluster.wait_until(look, timeout=60)
+        await self.cluster.wait_until(look)
         return said[-1]
 
     async def where(self, app: str) -> list[str]:
@@ -94,8 +93,8 @@ class Stage:
 
 
 @pytest.fixture
-async def stage(start_control_plane: Any) -> Stage:
-    return Stage(await start_control_plane(world.PLAIN))
+def stage(cluster: clusters.Cluster) -> Stage:
+    return Stage(cluster)
 
 
 async def test_a_node_is_emptied_pod_by_pod_and_given_back_if_nobody_takes_it(stage: Stage) -> None:

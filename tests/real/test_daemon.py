@@ -65,9 +65,9 @@ async def test_an_api_server_that_goes_and_comes_back(
         await daemon.until(daemon.is_ready)
         async with stage.cluster.without_api_server():
             await daemon.until(daemon.is_unready)
-        await daemon.until(daemon.is_ready, timeout=60)
+        await daemon.until(daemon.is_ready)
         await stage.cluster.patch(idle, {"metadata": {"annotations": {names.OPT_OUT: None}}})
-        await stage.cluster.wait_until(lambda: stage.is_paused(idle), timeout=30)
+        await stage.cluster.wait_until(lambda: stage.is_paused(idle))
         assert len(pruner.pauses("quiet")) == 1
         assert daemon.process.poll() is None
     assert not await stage.is_paused(busy)
@@ -94,7 +94,7 @@ async def test_two_replicas_and_two_changes_of_leader(stage: product.Stage, fold
         assert (await heir.is_leading(), await heir.cycles()) == (False, 0)
         assert await leader.terminate() == 0
         assert (await _holder(stage)) in ("", "two")  # let go, not left to run out
-        await heir.until(heir.is_leading, timeout=8)
+        await heir.until(heir.is_leading)
         await _consent(stage, later[0])
         await stage.cluster.wait_until(lambda: stage.is_paused(later[0]))
         last = await pruner.start(*ACT, env={"POD_NAME": "three"})
@@ -221,7 +221,7 @@ async def test_sigterm_does_not_wait_for_a_slow_source(stage: product.Stage, fol
         await daemon.until(lambda: _has_asked(proxy))
         began = time.monotonic()
         assert await daemon.terminate() == 0
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 60, "a tenth of what the source takes"
         assert await _holder(stage) == ""
 
 

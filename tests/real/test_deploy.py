@@ -22,7 +22,7 @@ from fallow import settings
 from fallow.doors.cli import pruner
 from fallow.model import kinds
 from fallow.model.policies import idle, idle_crd
-from tests import ROOT
+from tests import ROOT, objects
 from tests.real import build, crds, history
 from tests.real import cluster as clusters
 from tests.real.conftest import need
@@ -42,7 +42,7 @@ def manifests(*places: str, namespace: str = NAMESPACE) -> list[dict[str, Any]]:
     paths = [DEPLOY / place for place in places]
     files = [file for path in paths for file in ([path] if path.is_file() else sorted(path.glob("*.yaml")))]
     texts = [file.read_text().replace(NAMESPACE, namespace).replace("my-team", f"{namespace}-team") for file in files]
-    return [thing for text in texts for thing in yaml.safe_load_all(text) if thing and thing["kind"] != "Kustomization"]
+    return [thing for text in texts for thing in objects.read(text) if thing["kind"] != "Kustomization"]
 
 
 @functools.cache
@@ -55,7 +55,7 @@ def _render(place: str) -> str:
 def rendered(place: str, namespace: str = NAMESPACE) -> list[dict[str, Any]]:
     """The objects of an overlay, as `kubectl apply -k` sends them."""
     text = _render(place).replace(NAMESPACE, namespace).replace("my-team", f"{namespace}-team")
-    return [thing for thing in yaml.safe_load_all(text) if thing]
+    return objects.read(text)
 
 
 async def install(cluster: clusters.Cluster, *places: str) -> None:
@@ -387,7 +387,7 @@ def test_nothing_is_offered_to_the_outside(place):
     assert all(rule["ports"] for rule in network["spec"]["egress"]), "never any port"
 
 
-@pytest.mark.parametrize("place", [*PLACES, "monitoring", "enforcement"])
+@pytest.mark.parametrize("place", [*PLACES, "monitoring", "enforcement", "webhook", "consolidation"])
 async def test_the_server_takes_every_object_of_every_overlay(cluster, place):
     """As they stand, with unknown fields refused; nothing is kept."""
     await cluster.apply_crds(SERVICE_MONITOR, PROMETHEUS_RULE)
@@ -482,7 +482,7 @@ async def test_prometheus_takes_the_alerts_and_answers_each(prometheus, tmp_path
         ("fallow_idle_gpus", 6.0, {"state": "unknown", "model": "a"}),
         ("fallow_idle_gpus", 2.0, {"state": "idle", "model": "a"}),
         ("process_resident_memory_bytes", 5e8, {}), ("fallow_watch_age_seconds", 1000.0, {"resource": "pods"}),
-        ("fallow_idle_lost_signals", 1.0, {"signal": "dram"}),
+        ("fallow_idle_lost_signals", 1.0, {"signal": "dram"}), ("gpu_autoscaler_stuck_nodes", 1.0, {}),
     ):
         prometheus.series(name, {**ours, **labels}, constant=value)
     rising = [float(step // 20) for step in range(120)]

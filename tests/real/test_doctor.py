@@ -6,20 +6,17 @@ import json
 from typing import Any
 
 import pytest
-import yaml
 
-from tests import ROOT
+from tests import ROOT, objects
 from tests.real import cluster as clusters
 from tests.real import history, scene
 
 Scene = scene.Scene
-OURS = [each for path in sorted((ROOT / "deploy" / "base").glob("1*crd*.yaml"))
-        for each in yaml.safe_load_all(path.read_text()) if each]
 
 
 @pytest.fixture
 async def stage(cluster: clusters.Cluster, prometheus: history.PrometheusWorld) -> Scene:
-    await cluster.apply_crds(*OURS)
+    await cluster.apply_crds(*objects.read_files(sorted((ROOT / "deploy" / "base").glob("1*crd*.yaml"))))
     return await Scene(cluster, prometheus).prepare()
 
 

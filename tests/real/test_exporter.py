@@ -83,7 +83,7 @@ async def test_prometheus_scrapes_it_and_the_example_queries_have_sensible_answe
         ]
         await exporter.until(lambda page: re.search(r'idle_seconds\{gpu="1",pid="11",.*\} [1-9]', page))
         await prometheus.start()
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 90
         # Who shares a busy GPU is known later.
         while len(await ask(prometheus, "gpu_idle_process_idle_seconds > 600", "pid")) < 2:
             assert time.monotonic() < deadline
@@ -292,7 +292,7 @@ async def test_by_prometheus_the_same_comes_out(
     async with sliced.exporting(port):
         await prometheus.start()
         before = await ask(prometheus, "count(gpu_idle_pod_gpu_utilization_percent)")
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 90
         while await ask(prometheus, f'max(timestamp(up{{pod="{own["pod"]}"}}) > bool {end})') != {(): 1}:
             assert time.monotonic() < deadline
         assert await ask(

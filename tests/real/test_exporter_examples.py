@@ -224,9 +224,7 @@ async def remove(cluster: clusters.Cluster, *places: str) -> None:
 
 async def run_on(cluster: clusters.Cluster, namespace: str, count: int) -> list[str]:
     """The nodes of the exporter's pods, once so many are Ready."""
-    found = await cluster.wait_until(
-        lambda: cluster.ready_pods(f"app.kubernetes.io/name={NAME}", count, namespace), timeout=30
-    )
+    found = await cluster.wait_until(lambda: cluster.ready_pods(f"app.kubernetes.io/name={NAME}", count, namespace))
     return sorted(pod["spec"]["nodeName"] for pod in found)
 
 

@@ -273,4 +273,4 @@ async def test_a_server_that_goes_away_is_an_error_until_it_is_back(start_contro
                 return set(by_name(seen, own)) == {"Pod/before", "Pod/after"}
             return False
 
-        await own.wait_until(has_recovered, timeout=60)
+        await own.wait_until(has_recovered)

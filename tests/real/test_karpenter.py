@@ -20,7 +20,7 @@ from fallow import names
 from fallow.doors.answers import scaling as answers
 from fallow.model.cost import CapacityType
 from fallow.model.policies.scaling import NodeDriver, NodePool
-from fallow.model.scaling import Headroom
+from fallow.model.scaling_plan import Headroom
 from fallow.model.seen import Known
 from tests.real import build, world
 from tests.real import cluster as clusters
@@ -125,7 +125,7 @@ async def run(scene: Scene, name: str, gpus: int, selector: dict[str, str] | Non
     """Where it came to."""
     chosen = selector or {SCENE: scene.cluster.namespace}
     await scene.cluster.apply(clusters.replicated("apps/v1", "Deployment", name, 1, gpus, nodeSelector=chosen))
-    await scene.cluster.wait_until(lambda: scene.cluster.ready_pods(f"app={name}", 1), timeout=60)
+    await scene.cluster.wait_until(lambda: scene.cluster.ready_pods(f"app={name}", 1))
     return await home(scene, name)
 
 
@@ -138,6 +138,12 @@ async def turn_until_gone(scene: Scene, node: str) -> None:
             scene.later += 31.0
             await scene.turn()
             await asyncio.sleep(1)
+
+
+async def has_counted(scene: Scene, nodes: str) -> bool:
+    """Karpenter writes what a NodePool has some time after its nodes are there."""
+    theirs = await scene.cluster.get("karpenter.sh/v1", "NodePool", GROUP)
+    return bool(theirs.get("status", {}).get("resources", {}).get("nodes") == nodes)
 
 
 def tell_pod(scene: Scene, name: str) -> str:
@@ -154,11 +160,12 @@ async def test_karpenter_adds_what_we_say_it_will_and_removes_what_we_emptied(sc
     await scene.cluster.wait_until(lambda: scene.cluster.pods("app=big"))
     await scene.turn()
     assert (await scene.status())["driver"] == "karpenter"
-    await scene.cluster.wait_until(lambda: scene.cluster.ready_pods("app=big", 1), timeout=90)
+    await scene.cluster.wait_until(lambda: scene.cluster.ready_pods("app=big", 1))
     first = await home(scene, "big")
     second = await run(scene, "small", 1)
     assert await nodes(scene) == sorted({first, second})
-    # Its limit is four GPUs, and another node would have two more.
+    # Its limit is four GPUs, and another node would have two more, as soon as it has counted those it has.
+    await scene.cluster.wait_until(lambda: has_counted(scene, "2"))
     await scene.cluster.apply(waiting("more", 1, scene, gpus=2))
     await scene.wait_for("more", 1)
     scene.later = 300.0
@@ -170,7 +177,7 @@ async def test_karpenter_adds_what_we_say_it_will_and_removes_what_we_emptied(sc
     await scene.turn()
     said = tell_pod(scene, "more")
     assert said.endswith("karpenter sees it, and adds one") or await scene.cluster.ready_pods("app=more", 1)
-    await scene.cluster.wait_until(lambda: scene.cluster.ready_pods("app=more", 1), timeout=60)
+    await scene.cluster.wait_until(lambda: scene.cluster.ready_pods("app=more", 1))
     third = await home(scene, "more")
     # Under-used: the one GPU pod of the second node fits beside another on the first.
     there = {SCENE: scene.cluster.namespace, "kubernetes.io/hostname": await host(scene, first)}
@@ -194,18 +201,21 @@ async def test_karpenter_adds_what_we_say_it_will_and_removes_what_we_emptied(sc
     pool = NodePool(
         name="gpu", tier=CapacityType.on_demand, group=GROUP, gpus=2, labels={SCENE: scene.cluster.namespace}
     )
-    room = Headroom(policy=scene.cluster.namespace, pool=pool, nodes=1, since=0.0, because="a peak is expected")
-    await scene.story._hands.headroom.keep([room], last.drivers.value, NodeDriver.karpenter)
+    room = Headroom(
+        policy=scene.cluster.namespace, driver=NodeDriver.karpenter, pool=pool, asks={names.GPU: 2}, nodes=1, since=0.0,
+        because="a peak is expected",
+    )
+    await scene.story._hands.headroom.keep([room], last.drivers.value.buffers)
 
     async def came() -> bool:
         return len(await nodes(scene)) == 2
 
-    await scene.cluster.wait_until(came, timeout=60)
+    await scene.cluster.wait_until(came)
 
 
 async def free(scene: Scene, name: str) -> None:
     await scene.cluster.delete(await scene.cluster.get("apps/v1", "Deployment", name))
-    await scene.cluster.wait_until(lambda: _is_gone(scene, name), timeout=30)
+    await scene.cluster.wait_until(lambda: _is_gone(scene, name))
 
 
 async def _is_gone(scene: Scene, name: str) -> bool:

@@ -139,7 +139,7 @@ async def test_who_dies_between_two_steps_leaves_the_ledger_as_it_was(server, wr
 
 
 def kill_who_waits(place, on):
-    until = time.monotonic() + 30
+    until = time.monotonic() + 90
     asked = f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {on} = ANY(pg_blocking_pids(pid))"
     while not place.run(asked):
         assert time.monotonic() < until, "nobody waits"

@@ -14,6 +14,7 @@ import psycopg
 import pytest
 
 from fallow.account import ledger_postgres, spool
+from fallow.account.ledger import LedgerWentBack
 from fallow.account.schema import tables
 from fallow.clients import errors
 from fallow.model import cost
@@ -21,6 +22,7 @@ from fallow.model.cost import (
     DAY,
     HOUR,
     UNIT,
+    BookedBatch,
     BookedSaving,
     BudgetReading,
     CostBatch,
@@ -290,3 +292,61 @@ async def test_two_that_start_at_once_make_the_tables_once(postgres_server):
     for one in both:
         await one.close()
 
+
+
+async def looked(books, minute, what):
+    end = MIDNIGHT + 60 * minute
+    return await books.write(CostBatch(at=end, intervals=(lasting(what, MIDNIGHT, end, is_open=True),)), 1)
+
+
+@pytest.mark.parametrize("name", ["GPU-\0", "GPU-" + random.Random(1).randbytes(3000).hex()], ids=["nul", "long"])
+async def test_what_an_exporter_calls_a_gpu_keeps_nobody_else_from_being_booked(postgres_server, tmp_path, name):
+    books = ServerPlace(postgres_server).ledger(spool=spool.Spool(tmp_path / "spool"))
+    await books.open()
+    for minute in (1, 2):
+        ends = MIDNIGHT + 60 * minute
+        parts = (part_of(name, pod="a"), part_of("GPU-1", pod="b"))
+        both = [lasting(part, MIDNIGHT, ends, is_open=True) for part in parts]
+        assert await books.write(CostBatch(at=ends, intervals=tuple(both)), 1) == BookedBatch()
+    found = await books.read_intervals(MIDNIGHT, MIDNIGHT + DAY)
+    assert sorted(each.slice.gpu for each in found) == sorted([cost.as_booked(name), "GPU-1"])
+    assert {each.t1 for each in found} == {MIDNIGHT + 120}
+    await books.close()
+
+
+async def test_a_batch_that_no_server_can_keep_is_set_aside_and_those_behind_it_are_written(postgres_server, tmp_path):
+    path = tmp_path / "spool"
+    waiting = spool.Spool(path)
+    books = ServerPlace(postgres_server).ledger(spool=waiting)
+    await books.open()
+    odd = CostBatch(savings=(BookedSaving(
+        id="s", at=MIDNIGHT, namespace="a\0b", kind=SavingKind.spot, saved=1, baseline=2, actual=1,
+    ),))
+    waiting.append(odd, 1)
+    waiting.append(CostBatch(at=MIDNIGHT + 60, intervals=(lasting(part_of(), MIDNIGHT, MIDNIGHT + 60),)), 1)
+    (said,) = (await books.write(odd, 1)).refused[1:]
+    assert f"is refused, and kept in {path}.refused: " in said
+    assert (books.trouble, waiting.count) == ("", 0)
+    assert len(await books.read_intervals(MIDNIGHT, MIDNIGHT + DAY)) == 1
+    aside = spool.Spool(tmp_path / "spool.refused")
+    aside.open()
+    assert [batch.savings for _, batch in aside.read()] == [odd.savings, odd.savings]
+    await books.close()
+
+
+@pytest.mark.accepts("cost", 25)
+async def test_a_server_that_comes_back_empty_is_noticed_and_the_tables_are_made_anew(postgres_server, tmp_path):
+    place = ServerPlace(postgres_server)
+    books = place.ledger(spool=spool.Spool(tmp_path / "spool"))
+    await books.open()
+    await looked(books, 1, part_of())
+    ((schema,),) = place.run("SELECT current_schema()")
+    place.run(f"DROP SCHEMA {schema} CASCADE")
+    place.run(f"CREATE SCHEMA {schema}")
+    assert (await looked(books, 2, part_of())).is_spooled
+    assert "has lost our tables" in books.trouble
+    with pytest.raises(LedgerWentBack, match="older than we left it"):
+        await looked(books, 3, part_of())
+    assert (await looked(books, 4, part_of())) == BookedBatch()
+    assert [each.t1 for each in await books.read_intervals(MIDNIGHT, MIDNIGHT + DAY)] == [MIDNIGHT + 240]
+    await books.close()

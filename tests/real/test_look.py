@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from fallow import names
+from fallow.model.policies import scaling_crd
 from tests.real import cluster as clusters
 from tests.real import history, scene
 
@@ -130,3 +131,18 @@ async def test_a_paused_workload_tells_its_own_story_and_prometheus_away_is_one_
     assert "PAUSED     1 workload by fallow, 4 GPUs given back" in ends[0].out
     for line in ("by fallow, rule flags", "gave back  4 GPUs", "returns to 2 replicas", "back with  fallow resume"):
         assert line in ends[2].out
+
+
+async def test_a_plan_of_nodes_by_a_look_of_ones_own_knows_how_busy_they_are(stage: Scene) -> None:
+    await stage.cluster.apply_crds(scaling_crd.define())
+    await stage.cluster.apply({
+        "apiVersion": "gpuautoscaler.io/v1alpha1", "kind": "AutoscalingPolicy", "metadata": {"name": stage.namespace},
+        "spec": {"provider": "custom", "nodeSelector": {"kubernetes.io/hostname": stage.node}},
+    })
+    (pod,) = await stage.run(clusters.replicated("apps/v1", "Deployment", "busy", 1, 16))
+    for _ in range(16):
+        stage.measure(pod, 0.5, until=stage.prometheus.now + 600)  # its last minutes count, however late the look comes
+    await stage.begin()
+    page = await look(stage, "scale", "plan", "--look")
+    (policy,) = [each for each in page["policies"] if each["name"] == stage.namespace]
+    assert policy["utilization"] == pytest.approx(0.5, abs=0.05)

@@ -14,7 +14,7 @@ from fallow.model.cost import CapacityType
 from fallow.model.policies import nodeconfig_crd, sharing_crd
 from fallow.model.policies.scaling import NodeDriver, NodePool
 from tests.real import cluster as clusters
-from tests.real import test_bounds
+from tests.real import crds, test_bounds
 
 Object = dict[str, Any]
 RECORDS = [names.REPARTITION, names.EMPTYING, names.SCALE_DOWN, names.SPOT_RECORD]
@@ -88,17 +88,29 @@ async def test_a_node_goes_only_when_its_machine_was_told_to(thief: test_bounds.
     await thief.ask("DELETE", path)
 
 
+TEMPLATE = headroom.make_template(
+    NodePool(name="gpu", tier=CapacityType.spot, gpus=4), NodeDriver.karpenter, {names.GPU: 4}
+)
+
+
+def deployment(name: str, **spec: Any) -> Object:
+    """A placeholder; `spec`: what is said otherwise of its pod."""
+    inside = {**TEMPLATE, "spec": {**TEMPLATE["spec"], **spec}}
+    return {
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name},
+        "spec": {"replicas": 1, "selector": {"matchLabels": {names.HEADROOM: "gpu"}}, "template": inside},
+    }
+
+
+def locked(**otherwise: Any) -> Object:
+    """A placeholder whose container is not locked as ours is."""
+    (pause,) = TEMPLATE["spec"]["containers"]
+    context = {**headroom.CONTAINER_SECURITY, **otherwise}
+    return deployment("fallow-headroom-gpu", containers=[{**pause, "securityContext": context}])
+
+
 async def test_of_pods_only_pause_runs_and_only_at_home(thief: test_bounds.Thief) -> None:
-    home, pool = f"{thief.cluster.namespace}-own", NodePool(name="gpu", tier=CapacityType.spot, gpus=4)
-    template = headroom.make_template(pool, NodeDriver.karpenter)
-
-    def deployment(name: str, **spec: Any) -> Object:
-        inside = {**template, "spec": {**template["spec"], **spec}}
-        return {
-            "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name},
-            "spec": {"replicas": 1, "selector": {"matchLabels": {names.HEADROOM: "gpu"}}, "template": inside},
-        }
-
+    home = f"{thief.cluster.namespace}-own"
     shell = [{"name": "pause", "image": headroom.PAUSE, "command": ["sh"]}]
     other = [{"name": "pause", "image": "example.invalid/miner:1"}]
     for place, body in (
@@ -107,6 +119,15 @@ async def test_of_pods_only_pause_runs_and_only_at_home(thief: test_bounds.Thief
         (home, deployment("fallow-headroom-gpu", containers=shell)),
         (home, deployment("fallow-headroom-gpu", hostNetwork=True)),
         (home, deployment("fallow-headroom-gpu", serviceAccountName="gpu-pruner")),
+        *((home, deployment("fallow-headroom-gpu", securityContext=context)) for context in (
+            {"runAsUser": 0}, {"runAsNonRoot": False}, {"seccompProfile": {"type": "Unconfined"}},
+            {"sysctls": [{"name": "kernel.shm_rmid_forced", "value": "0"}]},
+        )),
+        *((home, locked(**context)) for context in (
+            {"privileged": True, "allowPrivilegeEscalation": True}, {"allowPrivilegeEscalation": True},
+            {"capabilities": {"drop": ["ALL"], "add": ["SYS_ADMIN"]}},
+            {"readOnlyRootFilesystem": False}, {"runAsUser": 0},
+        )),
     ):
         with pytest.raises(clusters.Refused, match="gpu-pruner-bounds"):
             await thief.ask("POST", f"/apis/apps/v1/namespaces/{place}/deployments", body)
@@ -119,6 +140,44 @@ async def test_of_pods_only_pause_runs_and_only_at_home(thief: test_bounds.Thief
     for name, value in ((names.HEADROOM_CLASS, 1000), ("first", -10)):
         with pytest.raises(clusters.Refused, match="gpu-pruner-bounds"):
             await thief.ask("POST", classes, {**head, "metadata": {"name": name}, "value": value})
+
+
+async def test_a_placeholder_is_let_in_where_pod_security_is_restricted(thief: test_bounds.Thief) -> None:
+    """As deploy/base labels its namespace; and one of a version before, which says less, can still be shrunk."""
+    cluster, home = thief.cluster, f"{thief.cluster.namespace}-own"
+    name = "fallow-headroom-gpu"
+    await cluster.patch(await cluster.get("v1", "Namespace", home), patch(labels={
+        "pod-security.kubernetes.io/enforce": "restricted"}))
+    api = f"/apis/apps/v1/namespaces/{home}/deployments"
+    await cluster.apply({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": -10,
+                         "metadata": {"name": names.HEADROOM_CLASS}, "preemptionPolicy": "Never"})
+    await thief.ask("POST", api, deployment(name))
+    await cluster.wait_until(lambda: cluster.pods(names.HEADROOM, home))
+    await cluster.delete(await cluster.get("apps/v1", "Deployment", name, home))
+    (pause,) = TEMPLATE["spec"]["containers"]
+    older = deployment(name, securityContext={}, containers=[{**pause, "securityContext": {}}])
+    await thief.ask("POST", api, older)
+    made = await cluster.get("apps/v1", "Deployment", name, home)
+    await thief.send(made, {"spec": {"replicas": 0}})
+    await cluster.delete(made)
+
+
+async def test_of_webhooks_and_priorities_only_its_own_are_its_to_delete(thief: test_bounds.Thief) -> None:
+    """With the rights of an uninstall; those name the same objects."""
+    own = thief.cluster.namespace
+    hooks = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration"}
+    low = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": -10}
+    for name in (f"{own}-theirs", names.WEBHOOK):
+        await thief.cluster.apply({**hooks, "metadata": {"name": name}})
+    for name in (f"{own}-theirs", names.HEADROOM_CLASS):
+        await thief.cluster.apply({**low, "metadata": {"name": name}})
+    places = ("/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations",
+              "/apis/scheduling.k8s.io/v1/priorityclasses")
+    for place, name in zip(places, (names.WEBHOOK, names.HEADROOM_CLASS), strict=True):
+        for other in (f"{place}/{own}-theirs", place):
+            with pytest.raises(clusters.Refused, match="gpu-pruner-bounds"):
+                await thief.ask("DELETE", other)
+        await thief.ask("DELETE", f"{place}/{name}")
 
 
 async def test_a_pod_is_deleted_by_its_uid_with_some_time_left_to_it(thief: test_bounds.Thief, node: Object) -> None:
@@ -238,3 +297,30 @@ async def test_of_our_own_objects_only_status_and_the_finalizer_are_written(thie
     ):
         assert await thief.is_refused(thing, change)
     await thief.send(config, patch(finalizers=None))
+
+
+async def test_of_requests_to_cluster_autoscaler_only_its_own_come_and_go(thief: test_bounds.Thief) -> None:
+    await thief.cluster.apply_crds(crds.PROVISIONING_REQUEST)
+    home, version = f"{thief.cluster.namespace}-own", "autoscaling.x-k8s.io/v1"
+    ours, others = f"{names.GANG_PREFIX}0123456789abcdef", "somebodys"
+
+    def named(name: str, where: str) -> Object:
+        sets = [{"podTemplateRef": {"name": name}, "count": 2}]
+        spec = {"provisioningClassName": "best-effort-atomic-scale-up.autoscaling.x-k8s.io", "podSets": sets}
+        return {"apiVersion": version, "kind": "ProvisioningRequest", "spec": spec,
+                "metadata": {"name": name, "namespace": where}}
+
+    def path(where: str, name: str = "") -> str:
+        return f"/apis/{version}/namespaces/{where}/provisioningrequests{name and '/'}{name}"
+
+    for name, where in ((others, home), (ours, thief.cluster.namespace)):
+        with pytest.raises(clusters.Refused, match="gpu-pruner-bounds"):
+            await thief.ask("POST", path(where), named(name, where))
+        await thief.cluster.apply(named(name, where))
+        with pytest.raises(clusters.Refused, match="gpu-pruner-bounds"):
+            await thief.ask("DELETE", path(where, name))
+        with pytest.raises(clusters.Refused, match="gpu-pruner-bounds"):
+            await thief.ask("DELETE", path(where))
+    await thief.ask("POST", path(home), named(ours, home))
+    await thief.ask("DELETE", path(home, ours))
+    assert await thief.cluster.find(version, "ProvisioningRequest", ours, home) is None

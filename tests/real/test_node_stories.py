@@ -139,7 +139,7 @@ async def test_killed_in_every_step_of_a_change_its_heir_comes_to_the_end(house:
 
     async with nvidia.running(programs):
         while "Ready" not in killed:
-            killed.append(await daemon.until(has_moved, timeout=60))
+            killed.append(await daemon.until(has_moved))
             await daemon.kill()
             await house.node("gpu-1")
             daemon = await house.start(*ACTING)
@@ -176,7 +176,7 @@ async def test_the_status_of_a_policy_tells_whom_it_changed_and_whom_it_would_an
         odd = await house.cluster.get(VERSION, "GPUSharingPolicy", "odd")
         return (found.get("appliedPods"), found.get("auditedPods"), "status" in odd) == (1, 1, True)
 
-    await daemon.until(are_counted, timeout=60)
+    await daemon.until(are_counted)
     for name, expected in (
         ("small", {"Ready": ("True", "Ready"), "Degraded": ("False", "AsAsked")}),
         ("odd", {"Ready": ("False", "NoTargetNode"), "Degraded": ("True", "FairnessModeIgnored")}),
@@ -188,7 +188,7 @@ async def test_the_status_of_a_policy_tells_whom_it_changed_and_whom_it_would_an
         told = {each["reason"] for each in await house.cluster.events()}
         return {"UnknownWorkloadType", "ConflictingAnnotation"} <= told
 
-    await daemon.until(are_told, timeout=60)
+    await daemon.until(are_told)
 
 
 async def hold(
@@ -245,7 +245,7 @@ async def where(house: House, app: str) -> list[str]:
 async def test_a_daemon_killed_while_it_empties_a_node_is_succeeded_by_one_that_goes_on(house: House) -> None:
     async with hardly_used(house):
         daemon = await house.start(*ACTING)
-        await daemon.until(lambda: house.is_cordoned("node-a"), timeout=60)
+        await daemon.until(lambda: house.is_cordoned("node-a"))
         await daemon.kill()
         assert await house.is_cordoned("node-a")
         daemon = await house.start(*ACTING)
@@ -255,7 +255,7 @@ async def test_a_daemon_killed_while_it_empties_a_node_is_succeeded_by_one_that_
             record = emptying.read(marks.get(names.EMPTYING))
             return record is not None and record.empty_since is not None
 
-        await daemon.until(is_empty, timeout=60)
+        await daemon.until(is_empty)
         assert await where(house, "moved") == ["node-b"]
         await daemon.kill()
         advised = await house.start("--consolidation", "recommend")
@@ -263,7 +263,7 @@ async def test_a_daemon_killed_while_it_empties_a_node_is_succeeded_by_one_that_
         async def is_given_back() -> bool:
             return not await house.is_cordoned("node-a")
 
-        await advised.until(is_given_back, timeout=60)
+        await advised.until(is_given_back)
     marks = (await house.node("node-a"))["metadata"]["annotations"]
     assert "SwitchedOff" in marks[names.EMPTYING_RESULT]
 
@@ -275,7 +275,7 @@ async def test_without_leave_to_act_a_node_that_could_be_emptied_is_only_told(ho
         async def is_told() -> bool:
             return "node-a could be emptied: 1 of its 4 GPUs are in use" in daemon.log
 
-        await daemon.until(is_told, timeout=60)
+        await daemon.until(is_told)
 
         async def are_counted() -> bool:
             found = await daemon.metrics()

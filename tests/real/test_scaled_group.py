@@ -16,11 +16,12 @@ from fallow import names
 from fallow.clients.clouds.aws.groups import AwsGroups
 from fallow.model.policies import scaling_crd
 from tests.real import cluster as clusters
-from tests.real import history, product
+from tests.real import history, product, shipped
 from tests.real.test_aws_groups import ENVIRONMENT, find_target, make_group, moto, opened
 
 __all__ = ["moto"]  # a fixture
 VERSION, KIND, SCENE = "gpuautoscaler.io/v1alpha1", "AutoscalingPolicy", "scene"
+SHIPPED = ("base/20-reader.yaml", "acting/10-role.yaml", "scaling/10-role.yaml", "cost/15-role.yaml")
 GROUP, GPUS, PER_HOUR, AHEAD = "gpu-group", 4, 36.0, 600
 
 
@@ -35,6 +36,7 @@ class Scaler(product.Product):
 class GroupScene:
     def __init__(self, cluster: clusters.Cluster, prometheus: history.PrometheusWorld, folder: pathlib.Path) -> None:
         self.cluster, self.stage, self.folder = cluster, product.Stage(cluster, prometheus), folder
+        self.user = f"system:serviceaccount:{self.stage.system}:scaler"
         self.name, self.node, self.api = cluster.namespace, f"machine-{cluster.namespace}", product.free_port()
 
     async def prepare(self) -> Scaler:
@@ -44,8 +46,8 @@ class GroupScene:
         for gpu in range(GPUS):
             self.stage.prometheus.dcgm_gpu(self.node, gpu, until=self.stage.prometheus.now + AHEAD, minutes=60)
         await self.stage.prometheus.start()
-        rights = await self.cluster.service_account("scaler", product.ALL_RIGHTS, namespace=self.stage.system)
-        return Scaler(self.stage, rights, self.folder, f"system:serviceaccount:{self.stage.system}:scaler")
+        rights = await shipped.account(self.cluster, "scaler", *SHIPPED, namespace=self.stage.system)
+        return Scaler(self.stage, rights, self.folder, self.user)
 
     async def ask_for_policy(self) -> None:
         pool = {
@@ -68,7 +70,7 @@ class GroupScene:
             "--cost-tracking-interval", "1s", "--state-dir", str(self.folder / "state"),
             "--dashboard-addr", f"127.0.0.1:{self.api}", env={**ENVIRONMENT, "POD_NAME": "scaler-0"},
         )
-        await daemon.until(daemon.is_ready, timeout=60)
+        await daemon.until(daemon.is_ready)
         return daemon
 
     async def join(self, provider_id: str) -> dict[str, Any]:
@@ -118,6 +120,9 @@ async def test_a_group_grows_for_a_pod_and_its_machine_goes_when_nobody_is_on_it
             await _play(scene, scaler, cloud, moto)
         finally:
             await scaler.close()
+    used = shipped.used(scene.cluster, scene.user)
+    assert {("patch", "", "nodes"), ("patch", names.GROUP, "autoscalingpolicies/status")} <= used
+    assert used - shipped.granted(shipped.rules(*SHIPPED)) <= shipped.EVERYBODYS
 
 
 async def _play(scene: GroupScene, scaler: Scaler, cloud: AwsGroups, moto: str) -> None:
@@ -130,16 +135,16 @@ async def _play(scene: GroupScene, scaler: Scaler, cloud: AwsGroups, moto: str) 
     async def has_target(wanted: int) -> bool:
         return await find_target(cloud, GROUP) == wanted
 
-    await daemon.until(lambda: has_target(1), timeout=60)
+    await daemon.until(lambda: has_target(1))
     (machine,) = await cloud.machines(GROUP)
     joined_at, node = time.time(), await scene.join(machine.provider_id)
-    await scene.cluster.wait_until(lambda: scene.cluster.ready_pods("app=waits", 1), timeout=60)
+    await scene.cluster.wait_until(lambda: scene.cluster.ready_pods("app=waits", 1))
 
     async def has_arrived() -> bool:
         found = await scene.status()
         return found.get("currentNodes") == 1 and not found.get("inFlight") and found.get("pendingPods") == 0
 
-    await daemon.until(has_arrived, timeout=60)
+    await daemon.until(has_arrived)
     assert await has_target(1), "it grew once"
     assert scene.count(await daemon.metrics(), "scale_up") == 1
     page = await _read(scene, daemon, "/api/v1/scaling")
@@ -157,7 +162,7 @@ async def _play(scene: GroupScene, scaler: Scaler, cloud: AwsGroups, moto: str) 
         found = await scene.status()
         return found.get("currentNodes") == 0 and str(found.get("lastScalingAction", "")).startswith("scale_down")
 
-    await daemon.until(is_told, timeout=60)
+    await daemon.until(is_told)
     gone_at = time.time()
     assert scene.count(await daemon.metrics(), "scale_down") == 1
     happened = [each["type"] for each in (await _read(scene, daemon, "/api/v1/decisions?limit=100"))["items"]]
@@ -167,7 +172,7 @@ async def _play(scene: GroupScene, scaler: Scaler, cloud: AwsGroups, moto: str) 
     async def is_closed() -> bool:
         return scene.read_booked()[0] == 0
 
-    await daemon.until(is_closed, timeout=60)
+    await daemon.until(is_closed)
     _, rate, seconds = scene.read_booked()
     assert rate == int(PER_HOUR * 10**9), "it is paid for as its annotation says"
     assert 60 < seconds / GPUS <= gone_at - joined_at + 2, "from when it joined until it was gone"

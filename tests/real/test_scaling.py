@@ -8,17 +8,19 @@ import time
 from collections.abc import AsyncIterator
 from typing import Any
 
+import msgspec
 import pytest
 
 from fallow import names
 from fallow.act import headroom
-from fallow.model import emptying, scaling, units
+from fallow.model import emptying, leaving, scaling, units
 from fallow.model.cost import CapacityType
+from fallow.model.leaving import LeavingNode
 from fallow.model.machines import (
     MachineNotice,
 )
 from fallow.model.policies.scaling import NodeDriver, NodePool
-from fallow.model.scaling import DriversSeen, Headroom, LeavingNode
+from fallow.model.scaling_plan import Headroom
 from fallow.model.seen import Known
 from tests.real import cluster as clusters
 from tests.real import crds
@@ -141,11 +143,10 @@ async def test_exactly_the_empty_node_goes_and_then_the_one_that_only_a_cpu_pod_
     await scene.cluster.apply(
         {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "agent"}, "spec": daemon}
     )
-    await scene.cluster.wait_until(lambda: scene.cluster.ready_pods("app=agent", 4), timeout=30)
+    await scene.cluster.wait_until(lambda: scene.cluster.ready_pods("app=agent", 4))
     scene.busy(a=0.9, b=0.9, c=0.0)
     assert await scene.turn() == ""
-    scene.later += 590.0
-    assert await scene.turn() == ""
+    assert await scene.pass_time(590.0) == ""
     scene.later += 31.0
     said = await scene.turn()
     assert "it is drained" in said
@@ -168,15 +169,14 @@ async def test_exactly_the_empty_node_goes_and_then_the_one_that_only_a_cpu_pod_
     scene.busy(a=0.9, b=0.9, d=0.0)
     scene.later += 61.0
     await scene.turn()
-    scene.later += 700.0
-    assert "was evicted" in await scene.turn()
+    assert "was evicted" in await scene.pass_time(700.0)
 
     async def is_removed() -> bool:
         scene.later += 15.0
         await scene.turn()
         return f"d-{scene.cluster.namespace}" in scene.cloud.removed
 
-    await scene.cluster.wait_until(is_removed, timeout=30)
+    await scene.cluster.wait_until(is_removed)
     assert len(scene.cloud.removed) == 2
     # One that consolidation has emptied and cordoned goes as any other that nobody needs.
     node = await scene.cluster.get("v1", "Node", await scene.node("e"))
@@ -187,8 +187,7 @@ async def test_exactly_the_empty_node_goes_and_then_the_one_that_only_a_cpu_pod_
     scene.busy(a=0.9, b=0.9, e=0.0)
     scene.later += 61.0
     await scene.turn()
-    scene.later += 700.0
-    await scene.turn()
+    await scene.pass_time(700.0)
     assert scene.cloud.removed[2:] == [f"e-{scene.cluster.namespace}"]
 
 
@@ -208,8 +207,7 @@ async def test_a_budget_that_allows_nobody_keeps_its_pod_and_the_node_is_given_b
     (before,) = await scene.cluster.pods("app=moved")
     node = f"a-{scene.cluster.namespace}"
     await scene.turn()
-    scene.later += 700.0
-    said = await scene.turn()
+    said = await scene.pass_time(700.0)
     assert "it is drained" in said
     assert "disruption budget" in said
     assert await scene.marks(node) == (True, {"scale-down"}, {"scale-down"})
@@ -226,8 +224,7 @@ async def test_a_budget_that_allows_nobody_keeps_its_pod_and_the_node_is_given_b
             if event["regarding"].get("name") == node}
     assert {"ScaleDown", "ScaleDownCancelled"} <= told
     assert scene.cloud.removed == []
-    scene.later += 700.0
-    await scene.turn()
+    await scene.pass_time(700.0)
     assert (await scene.marks(node))[0] is False, "it rests for an hour"
 
 
@@ -254,8 +251,7 @@ async def test_a_drain_is_undone_for_a_pod_that_would_fit_there_and_where_we_may
     })
     node = f"a-{scene.cluster.namespace}"
     await scene.turn()
-    scene.later += 700.0
-    assert "it is drained" in await scene.turn()
+    assert "it is drained" in await scene.pass_time(700.0)
     await scene.cluster.apply(waiting("new", 1, scene, gpus=3))
     await scene.wait_for("new", 1)
     scene.later += 31.0
@@ -270,8 +266,7 @@ async def test_a_drain_is_undone_for_a_pod_that_would_fit_there_and_where_we_may
     await scene.cluster.wait_until(lambda: _is_gone(scene, "new"))
     scene.later += 31.0
     await scene.turn()
-    scene.later += 700.0
-    assert "it is drained" in await scene.turn()
+    assert "it is drained" in await scene.pass_time(700.0)
     scene.acts = False
     scene.fresh()
     scene.later += 31.0
@@ -295,15 +290,14 @@ async def test_nothing_moves_while_nodes_are_unready_measurements_jump_or_others
         await scene.cluster.apply(clusters.replicated(
             "apps/v1", "Deployment", f"w-{name}", 1, 1, nodeSelector=host
         ))
-    await scene.cluster.wait_until(lambda: _count_ready(scene, 10), timeout=30)
+    await scene.cluster.wait_until(lambda: _count_ready(scene, 10))
     scene.busy(**dict.fromkeys(letters, 0.9))
     await scene.turn()
     scene.busy(**dict.fromkeys(letters, 0.0))
     scene.later += 31.0
     await scene.turn()
     assert await scene.condition("ScalingHalted") == ("True", "MetricsJump")
-    scene.later += 700.0
-    await scene.turn()
+    await scene.pass_time(700.0)
     assert scene.cloud.removed == []
     for name in letters[:5]:
         await scene.cluster.break_node(f"{name}-{scene.cluster.namespace}")
@@ -421,7 +415,7 @@ async def test_a_pod_that_nobody_makes_again_stays_and_two_budgets_block(scene: 
         raise AssertionError("no machine is to go")
 
     there = LeavingNode(node=found[0], pods=found[1], policy=None)
-    step = scaling.EvictNow(found[1][0].id)
+    step = leaving.EvictNow(found[1][0].id)
 
     async def is_blocked() -> bool:
         done = await scene.story._hands.leaving.carry_out(there, step, time.time(), nothing)
@@ -453,21 +447,29 @@ async def test_where_karpenter_drives_no_cloud_is_asked_and_room_is_kept_as_its_
     assert seen.drivers.value.buffers == "v1beta1"
     assert seen.groups == {}
     pool = NodePool(name="gpu", tier=CapacityType.on_demand, group="gpu", gpus=4)
-    room = Headroom(policy="p", pool=pool, nodes=2, since=0.0, because="a peak is expected")
+    room = Headroom(
+        policy="p", driver=NodeDriver.karpenter, pool=pool, asks={names.GPU: 4}, nodes=2, since=0.0,
+        because="a peak is expected",
+    )
     hands = headroom.HeadroomHands(scene.api, scene.cluster.namespace)
-    assert len(await hands.keep([room], seen.drivers.value, NodeDriver.karpenter)) == 1
-    assert await hands.keep([room], seen.drivers.value, NodeDriver.karpenter) == []
+    assert len(await hands.keep([room], "v1beta1")) == 1
+    assert await hands.keep([room], "v1beta1") == []
     name = headroom.name_of("p", pool)
     buffer = await scene.cluster.get("autoscaling.x-k8s.io/v1beta1", "CapacityBuffer", name)
     assert buffer["spec"] == {
         "podTemplateRef": {"name": name}, "replicas": 2, "provisioningStrategy": "buffer.x-k8s.io/active-capacity"
     }
     again = headroom.HeadroomHands(scene.api, scene.cluster.namespace)
-    assert len(await again.keep([], seen.drivers.value, NodeDriver.karpenter)) == 1
+    assert await again.keep([room], "v1beta1") == [], "whoever is started anew knows that it is the same"
+    shared = msgspec.structs.replace(room, asks={names.GPU_SHARED: 16})
+    assert len(await again.keep([shared], "v1beta1")) == 1, "a pool that changed is asked for as it is now"
+    template = await scene.cluster.get("v1", "PodTemplate", name)
+    assert template["template"]["spec"]["containers"][0]["resources"]["limits"] == {names.GPU_SHARED: "16"}
+    assert len(await again.keep([], "")) == 1
     assert (await scene.cluster.refresh(buffer))["spec"]["replicas"] == 0
     # Without that kind: placeholders that anybody may push aside, and that are nobody's demand.
     plain = headroom.HeadroomHands(scene.api, scene.cluster.namespace)
-    await plain.keep([room], DriversSeen(karpenter=True), NodeDriver.karpenter)
+    await plain.keep([room], "")
     made = await scene.cluster.get("apps/v1", "Deployment", name)
     assert made["spec"]["template"]["spec"]["priorityClassName"] == names.HEADROOM_CLASS
     await scene.cluster.wait_until(lambda: scene.cluster.pods(f"{names.HEADROOM}=gpu"))

@@ -13,6 +13,7 @@ from fallow.model import units
 from fallow.model.scaling import DemandPast
 from fallow.model.units import HOUR
 from tests.real import cluster as clusters
+from tests.real import crds
 from tests.real.scaling_scene import KIND, SCENE, VERSION, Scene, open_scene
 
 RESULTS = "gpu_autoscaler_prewarm_total"
@@ -79,10 +80,7 @@ async def test_a_node_started_ahead_says_so_stays_and_is_a_hit_or_a_miss_once(sc
     await again(scene)
     assert (await scene.status())["inFlight"] == []
     # Nobody needs them for long, and they stay.
-    scene.later += 600.0
-    await scene.turn()
-    scene.later += 600.0
-    await scene.turn()
+    await scene.pass_time(1200.0)
     assert (scene.cloud.removed, len(scene.cloud.asked)) == ([], 2)
     await scene.cluster.deployment("llm", gpus=4, nodeSelector={"kubernetes.io/hostname": used})
     await again(scene)
@@ -121,7 +119,7 @@ async def test_where_another_drives_a_node_that_came_for_a_placeholder_is_used_o
     assert (room["pool"], room["nodes"]) == ("on-demand", 2)
     assert scene.cloud.asked == []
     first, second = await scene.node("a"), await scene.node("b")
-    await scene.cluster.wait_until(lambda: scene.cluster.ready_pods(f"{names.HEADROOM}=on-demand", 2), timeout=30)
+    await scene.cluster.wait_until(lambda: scene.cluster.ready_pods(f"{names.HEADROOM}=on-demand", 2))
     await again(scene)
     assert all(units.read_instant(each) is not None for each in await marks(scene, first, second))
     (kept,) = (await scene.status())["predictiveScaling"]["headroom"]
@@ -137,3 +135,53 @@ async def test_where_another_drives_a_node_that_came_for_a_placeholder_is_used_o
     assert await marks(scene, idle) == [names.PREWARM_UNUSED]
     assert await fared(scene) == (1, 1)
     assert (await scene.status())["predictiveScaling"]["headroom"] == []
+
+
+async def find_sizes(scene: Scene, version: str, kind: str) -> list[int]:
+    found = await scene.cluster.objects(version, kind, scene.cluster.namespace)
+    return [each["spec"]["replicas"] for each in found if names.HEADROOM in each["metadata"].get("labels", {})]
+
+
+@pytest.mark.accepts("scaling", 20)
+async def test_where_karpenter_drives_room_is_a_buffer_of_what_its_nodes_have(scene: Scene) -> None:
+    """A pool that does not say what its nodes have: that is learned from one, of shared GPUs."""
+    await scene.cluster.apply_crds(crds.NODE_POOL, crds.CAPACITY_BUFFER)
+    group = f"gpu-{scene.cluster.namespace}"
+    labels = {SCENE: scene.cluster.namespace, names.KARPENTER_NODEPOOL: group}
+    node = await scene.cluster.gpu_node(f"k-{scene.cluster.namespace}", gpus=0, labels={
+        **labels, names.GPU_COUNT: "4", names.GPU_REPLICAS: "4",
+    })
+    more = {names.GPU_SHARED: "16"}
+    await scene.cluster.patch(node, {"status": {"allocatable": more, "capacity": more}}, part="status")
+    pool = {"name": "shared", "capacityType": "on-demand", "group": group, "gpusPerNode": None, "cpu": None,
+            "memory": None, "instanceTypes": None}
+    await scene.policy(pool, driver="karpenter", enablePredictiveScaling=True, maxNodes=4)
+    scene.past = expect_more()
+    await scene.turn()
+    assert sum(await find_sizes(scene, "autoscaling.x-k8s.io/v1beta1", "CapacityBuffer")) > 0
+    (template,) = await scene.cluster.objects("v1", "PodTemplate", scene.cluster.namespace)
+    assert template["template"]["spec"]["containers"][0]["resources"]["limits"] == more
+    assert template["template"]["spec"]["nodeSelector"][names.KARPENTER_NODEPOOL] == group
+    assert scene.cloud.asked == []
+
+
+@pytest.mark.parametrize("how", ["recommend", "deleted", "off", "deleted-and-started-anew"])
+async def test_room_goes_with_the_policy_that_wanted_it(scene: Scene, how: str) -> None:
+    await without(scene, "capacitybuffers.autoscaling.x-k8s.io")
+    pool = {"name": "on-demand", "capacityType": "on-demand"}
+    await scene.policy(pool, driver="cluster-autoscaler", enablePredictiveScaling=True, maxNodes=2)
+    scene.past = expect_more()
+    await scene.turn()
+    assert await find_sizes(scene, "apps/v1", "Deployment") == [2]
+    if how == "recommend":
+        await scene.policy(
+            pool, driver="cluster-autoscaler", enablePredictiveScaling=True, maxNodes=2, mode="recommend"
+        )
+    elif how.startswith("deleted"):
+        await scene.cluster.delete(await scene.cluster.get(VERSION, KIND, scene.cluster.namespace))
+    scene.acts = how != "off"
+    if how in ("off", "deleted-and-started-anew"):
+        scene.fresh()
+    scene.later += 31.0
+    assert "no more room is kept" in await scene.turn()
+    assert await find_sizes(scene, "apps/v1", "Deployment") == [0]

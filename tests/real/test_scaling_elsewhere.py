@@ -81,7 +81,7 @@ async def test_a_gang_gets_one_request_whose_answer_is_told_and_which_goes_with_
                if each.pod.namespace == scene.cluster.namespace)
     for name in ("a", "b"):
         await scene.node(name)
-    await scene.cluster.wait_until(lambda: scene.cluster.ready_pods("app=train", 2), timeout=30)
+    await scene.cluster.wait_until(lambda: scene.cluster.ready_pods("app=train", 2))
     assert "ends (Provisioned)" in await again(scene)
     assert await scene.cluster.objects(VERSION, KIND, scene.cluster.namespace) == []
     await again(scene)

@@ -72,7 +72,7 @@ async def run_in(stage: Scene, place: str, name: str, **annotations: str) -> Obj
     marks = {f"{names.GROUP}/{key.replace('_', '-')}": value for key, value in annotations.items()}
     made["metadata"] |= {"namespace": place, "annotations": marks}
     await stage.cluster.apply(made)
-    await stage.cluster.wait_until(lambda: stage.cluster.ready_pods(f"app={name}", 1, place), timeout=20)
+    await stage.cluster.wait_until(lambda: stage.cluster.ready_pods(f"app={name}", 1, place))
     (pod,) = await stage.cluster.age(f"app={name}", 90, place)
     stage.measure(pod)
     return made

@@ -152,7 +152,7 @@ class Yard:
             [result] = claim["status"]["allocation"]["devices"]["results"]
             return {**result, "node": made["spec"]["nodeName"]}
 
-        found: Object = await self.cluster.wait_until(find, timeout=30)
+        found: Object = await self.cluster.wait_until(find)
         return found
 
 
@@ -360,11 +360,11 @@ async def test_the_daemon_keeps_templates_within_its_roles_and_bounds_and_tells_
             return cluster.namespace in every
 
         first = await house.start("-r", "scale-down", "--require-policy", "true", "--sharing-backend", "dra")
-        await first.until(stands, timeout=60)
+        await first.until(stands)
         assert not await is_kept()
         await first.kill()
         second = await house.start(*test_node_stories.ACTING, "--sharing-backend", "dra")
-        await second.until(is_kept, timeout=60)
+        await second.until(is_kept)
         await second.kill()
         after = await cluster.get("v1", "Node", "dra-1")
         assert (after["spec"], after["metadata"]["labels"]) == (node["spec"], node["metadata"]["labels"])

@@ -151,7 +151,7 @@ async def test_a_leaf_that_is_renewed_under_load_fails_no_call(gate: Gate) -> No
     old = certificates.renew(None, "localhost", time.time() - 61 * DAY)
     gate.write_papers(old)
     await gate.configure(bundle=old.bundle)
-    await gate.cluster.wait_until(gate.is_ready, timeout=30)
+    await gate.cluster.wait_until(gate.is_ready)
     place = await gate.place("in")
     await cut_node(gate, {"1g.10gb": 3})
     await make_policy(gate)
@@ -171,12 +171,16 @@ async def test_a_leaf_that_is_renewed_under_load_fails_no_call(gate: Gate) -> No
         await gate.cluster.wait_until(lambda: len(made) >= 50)
         new = certificates.renew(old, "localhost", time.time())
         assert (new.bundle, new.leaf == old.leaf) == (old.bundle, False)
+        (gate.folder / "tls.crt").write_bytes(new.leaf)  # without its key: the old pair stays
+        await gate.cluster.wait_until(lambda: "cannot be read" in gate.log.read_text())
+        half = len(made)
+        await gate.cluster.wait_until(lambda: len(made) >= half + 50)
         gate.write_papers(new)
 
         async def is_new() -> bool:
             return (await asyncio.to_thread(_shown_leaf, gate)).split() == new.leaf.split()
 
-        await gate.cluster.wait_until(is_new, timeout=30)
+        await gate.cluster.wait_until(is_new)
         after = len(made)
         await gate.cluster.wait_until(lambda: len(made) >= after + 50)
         is_over.set()
@@ -214,6 +218,6 @@ async def test_who_never_named_its_memory_shares_by_what_the_daemon_measured_and
 
     assert await is_whole()
     await tell(time.time())
-    await gate.cluster.wait_until(is_shared, timeout=60)
+    await gate.cluster.wait_until(is_shared)
     await tell(time.time() - owner_use.OLDEST - 60)
     await gate.cluster.wait_until(is_whole)

@@ -20,7 +20,7 @@ from fallow import names
 from fallow.model.units import parse_instant, rfc3339
 from tests import ROOT
 from tests.real import cluster as clusters
-from tests.real import product
+from tests.real import product, shipped
 from tests.unit.clients import loopback
 
 FOLDER = ROOT / "deploy" / "spot-watch"
@@ -28,15 +28,21 @@ MOST_MEMORY = 25 * 1024  # KiB
 OURS = (names.SPOT_WARNING, names.SPOT_TERMINATION)
 
 
-async def install(cluster: clusters.Cluster) -> str:
-    """As shipped, in this test's namespace and under names of its own; the account's token."""
+async def place(cluster: clusters.Cluster, *files: str) -> str:
+    """As shipped, under names of this test's own; its namespace, account and DaemonSet have the same one."""
     own = f"{cluster.namespace}-spot"
-    for place in ("10-role.yaml", "15-bounds.yaml"):
-        text = (FOLDER / place).read_text().replace("gpu-pruner-system", cluster.namespace)
-        for each in yaml.safe_load_all(text.replace("fallow-spot-watch", own)):
-            await cluster.apply(each)
+    for file in files:
+        for each in yaml.safe_load_all((FOLDER / file).read_text().replace("fallow-spot-watch", own)):
+            if each:
+                await cluster.apply(each)
+    return own
+
+
+async def install(cluster: clusters.Cluster) -> str:
+    """The account's token."""
+    own = await place(cluster, "00-namespace.yaml", "10-role.yaml", "15-bounds.yaml")
     asked = {"spec": {"expirationSeconds": 3600}}
-    path = f"/api/v1/namespaces/{cluster.namespace}/serviceaccounts/{own}/token"
+    path = f"/api/v1/namespaces/{own}/serviceaccounts/{own}/token"
     token: str = (await cluster.request("POST", path, asked))["status"]["token"]
     return token
 
@@ -127,6 +133,9 @@ async def test_the_shipped_watch_notes_an_interruption_and_can_do_nothing_else(
             assert await is_up("1")
             assert (await cluster.get("v1", "Node", "gpu-1"))["metadata"]["annotations"] == version
             assert read_peak(process.pid) < MOST_MEMORY
+            user = f"system:serviceaccount:{cluster.namespace}-spot:{cluster.namespace}-spot"
+            rights = shipped.granted(shipped.rules("spot-watch/10-role.yaml"))
+            assert shipped.used(cluster, user) == rights, "none is missing, none unused"
         finally:
             process.terminate()
             assert await asyncio.wait_for(process.wait(), 30) == 0
@@ -138,6 +147,21 @@ async def test_the_shipped_watch_notes_an_interruption_and_can_do_nothing_else(
     ):
         assert await patch(cluster, token, body) in (403, 422)
     await remove(cluster)
+
+
+async def test_its_pod_is_let_in_and_runs_on_spot_nodes_alone(cluster: clusters.Cluster) -> None:
+    """At the Pod Security level of its namespace; at `restricted`, that of the daemon's, it is not."""
+    node = await cluster.gpu_node(f"{cluster.namespace}-taken", labels={"karpenter.sh/capacity-type": "spot"})
+    await cluster.gpu_node(f"{cluster.namespace}-stays", labels={"karpenter.sh/capacity-type": "on-demand"})
+    own = await place(cluster, *sorted(path.name for path in FOLDER.glob("[0-9]*.yaml")))
+    (pod,) = await cluster.wait_until(lambda: cluster.ready_pods(f"app.kubernetes.io/name={own}", 1, own))
+    assert pod["spec"]["nodeName"] == node["metadata"]["name"]
+    meta = {"name": "elsewhere", "namespace": f"{cluster.namespace}-home"}
+    await cluster.make_namespace(meta["namespace"], {"pod-security.kubernetes.io/enforce": "restricted"})
+    spec = {key: pod["spec"][key] for key in ("hostNetwork", "containers", "securityContext")}
+    plain = {**spec, "containers": [{**spec["containers"][0], "volumeMounts": []}]}
+    with pytest.raises(clusters.Refused, match=r"violates PodSecurity .*hostNetwork=true.*hostPort"):
+        await cluster.create({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": plain})
 
 
 async def _later(cloud: loopback.Loopback, wanted: int) -> bool:

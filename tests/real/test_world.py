@@ -21,9 +21,7 @@ READ_DEPLOYMENTS = [{"apiGroups": ["apps"], "resources": ["deployments"], "verbs
 
 async def test_gpu_pods_are_scheduled_and_run(cluster: clusters.Cluster) -> None:
     await cluster.gpu_node("gpu-1", gpus=4)
-    began = time.monotonic()
     await cluster.deployment("llm", replicas=2, gpus=2)
-    assert time.monotonic() - began < 10
     assert {pod["spec"]["nodeName"] for pod in await cluster.pods("app=llm")} == {"gpu-1"}
     await cluster.apply(clusters.replicated("apps/v1", "Deployment", "more", 1, 1))
     await cluster.wait_until(lambda: cluster.events("FailedScheduling"))  # the node's four are taken
@@ -137,9 +135,7 @@ async def test_another_control_plane_may_have_other_options(start_control_plane:
 async def test_a_window_of_history_is_full_and_fresh(prometheus: history.PrometheusWorld) -> None:
     prometheus.dcgm_gpu("gpu-1", 0, pod="llm-0", namespace="ml", gr_engine=0.0, gpu_util=[0.0] * 100 + [80.0] * 21)
     prometheus.dcgm_gpu("gpu-1", 1, pod="llm-1", namespace="ml", honor_labels=True, mig=(7, "1g.10gb"), gpu_util=None)
-    began = time.monotonic()
     await prometheus.start()
-    assert time.monotonic() - began < 5
     now = time.time()
     counts = await prometheus.query("count_over_time(DCGM_FI_PROF_GR_ENGINE_ACTIVE[30m])", at=now)
     assert [int(one["value"][1]) in (60, 61) for one in counts] == [True, True]

@@ -2,11 +2,13 @@
 over, and every value means a flag that exists."""
 
 import json
+import re
 
 import jsonschema_rs
 import yaml
 from docs import chart, chart_values, write
 from tests import ROOT
+from tests.real import shipped
 
 from fallow import settings
 
@@ -69,3 +71,44 @@ def test_what_is_shipped_is_safe():
     text = "".join(path.read_text() for path in (CHART / "templates").rglob("*.yaml"))
     assert "LoadBalancer" not in text
     assert "privileged: true" not in text
+
+
+def test_rights_that_nothing_used_are_told_also_those_of_the_hook(tmp_path):
+    """What `make rights` asks after all tests on real parts."""
+    notes = tmp_path / "rights.jsonl"
+    notes.write_text(json.dumps([["patch", "", "nodes"], ["list", "resource.k8s.io", "resourceclaimtemplates"]]))
+    unused = shipped.find_unused(notes)
+    assert {"base/20-reader.yaml", "webhook/10-role.yaml", "spot-watch/10-role.yaml", shipped.HOOK} <= set(unused)
+    assert unused["spot-watch/10-role.yaml"] == [("get", "", "nodes")]
+    left = [right for right in unused[shipped.HOOK] if right[2] == "resourceclaimtemplates"]
+    assert left == [("delete", "resource.k8s.io", "resourceclaimtemplates")]
+
+
+# ---- what the specification names ------------------------------------------------------------------------------------
+
+# Names that it has and we do not, and why.
+NOT_TAKEN = {
+    "cost.enforcement.editNodePools": "budgets that act change no object but pods that wait (decision 0010)",
+    "sharing.mig.enabled": "which way a GPU is shared is said by GPUSharingPolicies and GPUNodeConfigs",
+    "sharing.mps.enabled": "the same", "sharing.timeSlicing.enabled": "the same",
+}
+
+
+def named_values():
+    """`a.{b,c}` is two names, `a.*` whatever is below it."""
+    for path in (ROOT / "docs" / "spec").glob("*.md"):
+        for part in re.findall(r"^Values of the Helm chart: (.*?)\n\n", path.read_text(), re.MULTILINE | re.DOTALL):
+            for name in re.findall(r"`([^`]+)`", part):
+                stem, _, leaves = name.partition("{")
+                yield from (f"{stem}{leaf}" for leaf in leaves.rstrip("}").split(","))
+
+
+def test_every_value_that_the_specification_names_is_there():
+    paths, named = {row.path for row in chart_values.ROWS}, list(named_values())
+    assert len(named) > 70
+    missing = {
+        name for name in named
+        if not any(path == name or path.startswith(f"{name.removesuffix('*').rstrip('.')}.") for path in paths)
+    }
+    assert missing <= set(NOT_TAKEN)
+    assert set(NOT_TAKEN) <= set(named)

@@ -10,6 +10,7 @@ import yaml
 from docs import boards
 from tests import ROOT
 from tests.real import build
+from tests.real.conftest import need
 
 from fallow import telemetry
 
@@ -81,6 +82,7 @@ def test_the_board_has_what_the_specification_asks_for():
 
 @pytest.mark.real
 def test_a_real_prometheus_reads_every_query(tmp_path):
+    need("promtool")
     asked = [query.replace("$__range", "6h") for _, _, query in EVERY]
     rules = [{"record": f"x:{number}", "expr": query} for number, query in enumerate(asked)]
     file = tmp_path / "rules.yaml"
@@ -94,6 +96,7 @@ def test_a_real_prometheus_reads_every_query(tmp_path):
 @pytest.mark.real
 def test_the_values_for_grafana_take_ones_own_prometheus(tmp_path):
     """As people type it; a chart that says its values stands for Grafana's."""
+    need("helm")
     (tmp_path / "templates").mkdir()
     (tmp_path / "Chart.yaml").write_text("apiVersion: v2\nname: grafana\nversion: 0.0.1\n")
     (tmp_path / "templates" / "said.yaml").write_text("{{ .Values | toJson }}\n")

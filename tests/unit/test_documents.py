@@ -152,6 +152,11 @@ def test_every_kind_stands_on_its_page():
 MEASURES = re.compile(r"python -m benchmarks((?: [a-z_]+)+)(?: \[([a-z_|]+)\])?(?:`|$)", re.MULTILINE)
 
 
+def test_every_benchmark_is_on_the_page_of_them():
+    page = (ROOT / "docs" / "benchmarks.md").read_text()
+    assert [name for name in benchmarks.BENCHMARKS if f"`python -m benchmarks {name}`" not in page] == []
+
+
 def test_every_benchmark_that_is_named_can_be_run_as_it_says():
     texts = [page.read_text() for page in (*PAGES, *sorted((ROOT / "benchmarks").glob("*.py")))]
     found = [each for text in texts for each in MEASURES.findall(text)]

@@ -4,16 +4,19 @@ name what is pinned, and nothing is released that its version does not name."""
 import hashlib
 import io
 import json
+import re
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import zipfile
 
 import pytest
 import yaml
-from docs import release
-from tests import ROOT
+from docs import images, pins, release
+from tests import ROOT, documents, objects
 from tests.real import build, helm
+from tests.real.conftest import need
 from tests.unit.test_shipping import pinned
 
 from fallow import __version__
@@ -24,7 +27,7 @@ AT = 1_790_000_000
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("release") / "out"
-    release.make(folder, is_snapshot=True)
+    release.make(folder, is_snapshot=True, has_images=False, url="https://example.com/v1")
     return folder
 
 
@@ -35,12 +38,24 @@ def test_everything_is_there_with_its_checksum(made):
     kinds = {name.removeprefix("fallow-").removeprefix("gpu-autoscaler-") for name in sums}
     assert kinds == {
         "RELEASE.md", f"{__version__}-py3-none-any.whl", f"{__version__}.tar.gz", f"{__version__}.tgz",
-        f"controller-{__version__}.cdx.json", f"exporter-{__version__}.cdx.json", f"manifests-{__version__}.tar.gz",
+        f"{__version__}.cdx.json", f"gpu-idle-exporter-{__version__}.cdx.json", f"manifests-{__version__}.tar.gz",
+        f"krew-{__version__}.tar.gz", "krew.yaml",
     }
 
 
+def test_checksums_are_checked_as_the_page_on_images_says(made):
+    [line] = [block.text for block in documents.blocks(ROOT / "docs/operators/images.md") if "SHA256SUMS" in block.text]
+    done = subprocess.run(line, shell=True, cwd=made, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.count(": OK")) == (0, len(list(made.iterdir())) - 1), done.stderr
+    forged = made.parent / "forged"
+    forged.mkdir()
+    (forged / "SHA256SUMS").write_text((made / "SHA256SUMS").read_text())
+    (forged / "RELEASE.md").write_text("something else")
+    assert subprocess.run(line, shell=True, cwd=forged, capture_output=True, check=False).returncode != 0
+
+
 def test_the_same_commit_gives_the_same_bytes(made, tmp_path):
-    release.make(tmp_path / "again", is_snapshot=True)
+    release.make(tmp_path / "again", is_snapshot=True, has_images=False, url="https://example.com/v1")
     assert (tmp_path / "again" / "SHA256SUMS").read_text() == (made / "SHA256SUMS").read_text()
 
 
@@ -56,12 +71,12 @@ def test_the_wheel_has_the_commands_and_nothing_of_the_tests(made):
 @pytest.mark.real
 @pytest.mark.parametrize("name", release.CHARTS)
 def test_helm_takes_a_chart_as_it_is_packed(made, name):
+    need("helm")
     packed = made / f"{name}-{__version__}.tgz"
     done = subprocess.run([str(build.need("helm")), "template", "fallow", str(packed), "-n", "gpu-pruner-system"],
                           capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    shown = [each for each in yaml.safe_load_all(done.stdout) if each]
-    assert {helm.name(each) for each in shown} == {helm.name(each) for each in helm.render()}
+    assert {helm.name(each) for each in objects.read(done.stdout)} == {helm.name(each) for each in helm.render()}
 
 
 def test_the_manifests_can_be_applied_from_where_they_are_unpacked(made):
@@ -76,18 +91,22 @@ def test_the_manifests_can_be_applied_from_where_they_are_unpacked(made):
             assert f"{top}/{wanted}" in names or f"{top}/{wanted}/kustomization.yaml" in names, place
 
 
-@pytest.mark.parametrize("image", release.IMAGES)
+@pytest.mark.parametrize("image", images.IMAGES, ids=lambda image: image.name)
 def test_a_bill_of_materials_names_what_is_pinned(image):
     bill = json.loads(release.list_materials(image))
     found = {each["name"]: (each["version"], {one["content"] for one in each["hashes"]}) for each in bill["components"]
              if each["purl"].startswith("pkg:pypi/")}
     assert found == {
         name: (version, {each.removeprefix("--hash=sha256:") for each in hashes})
-        for name, (version, hashes) in pinned(f"{image}.txt").items()
+        for name, (version, hashes) in pinned(f"{image.packages}.txt").items()
     }
+    system = {each["purl"]: each["hashes"][0]["content"] for each in bill["components"]
+              if each["purl"].startswith("pkg:deb/")}
+    assert list(system.values()) == [each.digest for each in images.list_debian(image)]
+    assert any(re.fullmatch(r"pkg:deb/debian/libc6@[\w.%-]+\?arch=arm64&distro=debian-12", each) for each in system)
     refs = [each["bom-ref"] for each in bill["components"]]
     assert len(refs) == len(set(refs))
-    assert any(each.startswith("pkg:npm/preact@") for each in refs) is (image == "controller")
+    assert any(each.startswith("pkg:npm/preact@") for each in refs) is (image.name == "fallow")
 
 
 def test_what_changed_is_told_by_what_people_notice():
@@ -119,3 +138,61 @@ def test_a_commit_without_its_tag_is_no_release(tmp_path):
     assert done.stderr.startswith("Error: ")
     assert "--snapshot" in done.stderr
     assert not (tmp_path / "out").exists()
+
+
+# ---- krew ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_manifest_of_krew_names_what_is_there(made):
+    plugin = yaml.safe_load((made / "fallow-krew.yaml").read_text())
+    assert (plugin["apiVersion"], plugin["kind"]) == ("krew.googlecontainertools.github.com/v1alpha2", "Plugin")
+    assert re.fullmatch(r"v\d+\.\d+\.\d+", plugin["spec"]["version"])
+    assert len(plugin["spec"]["shortDescription"]) <= 50, "krew's naming guide"
+    [platform] = plugin["spec"]["platforms"]
+    archive = made / platform["uri"].rpartition("/")[2]
+    assert platform["uri"] == f"https://example.com/v1/{archive.name}"
+    assert platform["sha256"] == hashlib.sha256(archive.read_bytes()).hexdigest()
+    with tarfile.open(archive) as packed:
+        assert packed.getmember(platform["bin"]).mode == 0o755
+        assert {"LICENSE", pins.KREW} < set(packed.getnames())
+
+
+@pytest.fixture
+def type_in(made, tmp_path):
+    """What krew has installed, without a network."""
+    store, links, home = tmp_path / "store", tmp_path / "bin", tmp_path / "home"
+    links.mkdir()
+    with tarfile.open(made / f"fallow-krew-{__version__}.tar.gz") as packed:
+        packed.extractall(store, filter="data")
+    (links / "kubectl-fallow").symlink_to(store / "kubectl-fallow")
+    env = {"PATH": "/usr/bin:/bin", "HOME": str(home), "XDG_DATA_HOME": str(home), "PYTHON": sys.executable,
+           "PIP_NO_INDEX": "1", "PYTHONPATH": sysconfig.get_paths()["purelib"]}
+
+    def run(**more):
+        words = [str(links / "kubectl-fallow"), "--version"]
+        return subprocess.run(words, env={**env, **more}, capture_output=True, text=True)
+
+    return run
+
+
+def test_what_krew_installs_takes_no_package_of_another_hash(type_in, tmp_path):
+    name, (version, _) = next(iter(pinned(pins.KREW).items()))
+    wheels, about = tmp_path / "wheels", f"{name}-{version}.dist-info"
+    wheels.mkdir()
+    with zipfile.ZipFile(wheels / f"{name}-{version}-py3-none-any.whl", "w") as forged:
+        forged.writestr(f"{about}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        forged.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        forged.writestr(f"{about}/RECORD", "")
+    for _ in range(2):
+        done = type_in(PYTHONPATH="", PIP_FIND_LINKS=str(wheels))
+        assert (done.returncode != 0, done.stdout) == (True, "")
+        assert "DO NOT MATCH THE HASHES" in done.stderr, "and it is not taken for installed"
+
+
+def test_what_krew_installs_runs_and_says_what_it_needs(type_in):
+    """Of the packages that it would fetch, those of this environment are taken."""
+    lacking = type_in(PYTHON="false")
+    assert (lacking.returncode, "needs Python 3.11 or newer" in lacking.stderr) == (1, True)
+    first, second = type_in(), type_in()
+    assert first.stdout == second.stdout == f"kubectl fallow {__version__}\n", first.stderr
+    assert ("the first time" in first.stderr, second.stderr) == (True, "")

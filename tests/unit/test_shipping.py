@@ -1,4 +1,4 @@
-"""What is shipped besides the code: images of pinned packages, the exporter's with only what it imports, and
+"""What is shipped besides the code: pinned packages of the images, the exporter's with only what it imports, and
 pages on security, installing and owning that name only what exists."""
 
 import importlib.metadata
@@ -21,7 +21,6 @@ from fallow.model import kinds
 from fallow.settings import exporter as variables
 
 IMAGE = ROOT / "deploy" / "image"
-CONTAINERFILES = {"Containerfile": "controller.txt", "Containerfile.exporter": "exporter.txt"}
 CONSTRAINTS = {
     canonicalize_name(line.partition("==")[0]): line.partition("==")[2]
     for line in (ROOT / "constraints.txt").read_text().split()
@@ -42,7 +41,7 @@ def pinned(file):
 # ---- packages --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("file", ["controller.txt", "exporter.txt", "build.txt"])
+@pytest.mark.parametrize("file", pins.sets())
 def test_an_image_has_the_versions_of_the_constraints_each_with_its_hashes(file):
     for name, (version, hashes) in pinned(file).items():
         assert CONSTRAINTS.get(name) == version, f"run `make pins`: {name}"
@@ -50,7 +49,7 @@ def test_an_image_has_the_versions_of_the_constraints_each_with_its_hashes(file)
         assert all(re.fullmatch(r"--hash=sha256:[0-9a-f]{64}", each) for each in hashes)
 
 
-@pytest.mark.parametrize("file", ["controller.txt", "exporter.txt"])
+@pytest.mark.parametrize("file", pins.sets())
 def test_an_image_has_all_that_its_packages_need_and_nothing_else(file):
     _, asked = pins.sets()[file]
     assert set(pinned(file)) == closure(asked), f"run `make pins`: {file}"
@@ -114,35 +113,6 @@ def test_the_exporter_runs_with_the_packages_of_its_image_alone():
     assert done.returncode in (0, 1)  # 1: no driver here
 
 
-# ---- images ----------------------------------------------------------------------------------------------------------
-
-
-def instructions(file):
-    text = re.sub(r"^#.*\n", "", (ROOT / "deploy" / file).read_text(), flags=re.MULTILINE).replace("\\\n", " ")
-    return [tuple(line.split(maxsplit=1)) for line in text.splitlines() if line]
-
-
-@pytest.mark.parametrize("file", CONTAINERFILES)
-def test_an_image_is_built_of_what_is_there_upon_a_base_with_a_digest(file):
-    steps = instructions(file)
-    assert steps[0] == ("ARG", "BASE"), "no default: the digest is given by whoever builds"
-    assert {words.split()[0] for step, words in steps if step == "FROM"} == {"${BASE}"}
-    assert any(step == "RUN" and "*@sha256:*" in words for step, words in steps)
-    for step, words in steps:
-        if step == "COPY" and not words.startswith("--from"):
-            for source in words.split()[:-1]:
-                assert (ROOT / source).exists(), source
-
-
-@pytest.mark.parametrize(("file", "packages"), CONTAINERFILES.items())
-def test_an_image_installs_only_what_is_pinned_and_runs_as_nobody(file, packages):
-    installs = [part for step, words in instructions(file) if step == "RUN" for part in words.split("&&")
-                if " install " in part or " wheel " in part]
-    assert all("--require-hashes" in each or "--no-deps" in each for each in installs)
-    assert any(f"--require-hashes -r deploy/image/{packages}" in each for each in installs)
-    assert ("USER", "65532:65532") in instructions(file)
-
-
 # ---- pages -----------------------------------------------------------------------------------------------------------
 
 PAGES = (
@@ -156,7 +126,7 @@ def test_a_page_names_only_flags_variables_annotations_and_files_that_exist(page
     text = (ROOT / page).read_text()
     commands = [main.fallow.get_command(click.Context(main.fallow), verb) for verb in main.VERBS]
     flags = {name for command in commands for option in command.params for name in option.opts}
-    typed = {"--build-arg", "--create-namespace", "--ignore-not-found", "--field-selector"}  # of other programs
+    typed = {"--create-namespace", "--ignore-not-found", "--field-selector"}  # of other programs
     assert set(re.findall(r"(?<![\w-])(--[a-z][a-z-]+)", text)) <= flags | typed
     written = {value for name, value in vars(names).items() if isinstance(value, str) and name.isupper()}
     assert set(re.findall(r"gpuautoscaler\.io/([\w-]+)", text)) <= {each.partition("/")[2] for each in written}
@@ -176,13 +146,13 @@ def test_the_security_page_says_what_binds_each():
     assert "WEB_CONFIG_FILE" in {each.name for each in variables.VARIABLES}
 
 
-@pytest.mark.parametrize("place", ["enforcement", "sharing", "consolidation"])
+@pytest.mark.parametrize("place", ["enforcement", "sharing", "consolidation", "scaling", "webhook"])
 def test_whoever_gives_the_account_more_rights_is_told_to_bind_them(place):
-    """Patching pods or nodes is worth the cluster, and the bounds are part of the acting overlay only."""
+    """Patching pods, nodes or webhooks is worth the cluster, and the bounds are part of the acting overlay only."""
     rights = list(yaml.safe_load_all((ROOT / "deploy" / place / "10-role.yaml").read_text()))
     patched = {each for one in rights for rule in one.get("rules", ()) if "patch" in rule["verbs"]
                for each in rule["resources"]}
-    assert patched & {"pods", "nodes"}
+    assert patched & {"pods", "nodes", "mutatingwebhookconfigurations"}
     assert "deploy/acting/15-bounds.yaml" in (ROOT / "deploy" / place / "10-role.yaml").read_text()
     told = (ROOT / "deploy" / place / "kustomization.yaml").read_text()
     assert "15-bounds.yaml" in told or "besides deploy/acting:" in told
@@ -195,14 +165,22 @@ def test_budgets_are_switched_on_behind_the_bounds():
     assert bounds < rights
 
 
-@pytest.mark.parametrize("place", ["enforcement/20-webhook-role.yaml", "extender/role/10-role.yaml"])
+@pytest.mark.parametrize("place", ["webhook/20-webhook-role.yaml", "extender/role/10-role.yaml"])
 def test_who_only_answers_the_api_server_or_a_scheduler_can_change_nothing(place):
     found = list(yaml.safe_load_all((ROOT / "deploy" / place).read_text()))
     rules = [rule for one in found for rule in one.get("rules", ())]
     assert rules
-    asks = {"subjectaccessreviews"}  # a question, by the verb of a change
     changing = [rule for rule in rules if set(rule["verbs"]) - {"get", "list", "watch"}]
-    assert all((rule["resources"], rule["verbs"]) == ([*asks], ["create"]) for rule in changing)
+    asks = (["subjectaccessreviews"], ["create"], None)  # a question, by the verb of a change
+    says = (["leases"], ["patch"], ["fallow-extender"])  # which places it keeps
+    assert all((rule["resources"], rule["verbs"], rule.get("resourceNames")) in (asks, says) for rule in changing)
+
+
+def test_the_webhook_may_read_every_kind_that_tells_the_class_of_its_pods():
+    found = yaml.safe_load_all((ROOT / "deploy" / "webhook" / "20-webhook-role.yaml").read_text())
+    rules = [rule for one in found for rule in one.get("rules", ()) if "get" in rule["verbs"]]
+    read = {(group, plural) for rule in rules for group in rule["apiGroups"] for plural in rule["resources"]}
+    assert {("apps.nvidia.com", "nimservices"), *((row.group, row.plural) for row in kinds.KINDS if row.work)} <= read
 
 
 def test_the_bounds_know_every_kind():

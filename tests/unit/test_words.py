@@ -1,6 +1,7 @@
 """One meaning for each word: no class name stands for two things, and words that meant a dozen do not come back."""
 
 import ast
+import functools
 import re
 from collections import defaultdict
 from pathlib import Path
@@ -12,8 +13,13 @@ from fallow.model.cost import PART_WORDS
 SOURCES = sorted((ROOT / "src" / "fallow").rglob("*.py"))
 
 
+@functools.cache
+def nodes_of(path: Path) -> list[ast.AST]:
+    return list(ast.walk(ast.parse(path.read_text())))
+
+
 def classes_of(path: Path) -> list[str]:
-    return [node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ClassDef)]
+    return [node.name for node in nodes_of(path) if isinstance(node, ast.ClassDef)]
 
 
 def test_no_class_name_is_used_for_two_things() -> None:
@@ -28,11 +34,11 @@ def test_the_glossary_names_what_there_is() -> None:
     """Every word of its table that is written as code is a class, a module, a type or a function of ours."""
     known = {path.stem for path in SOURCES} | {path.parent.name for path in SOURCES}
     for path in SOURCES:
-        tree = ast.parse(path.read_text())
-        known |= {node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef | ast.FunctionDef)}
+        module, *inside = nodes_of(path)
+        known |= {node.name for node in inside if isinstance(node, ast.ClassDef | ast.FunctionDef)}
         known |= {
             node.target.id
-            for node in tree.body
+            for node in module.body
             if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
         }
     page = (ROOT / "docs" / "contributors" / "glossary.md").read_text()
@@ -64,7 +70,7 @@ def test_the_five_parts_of_a_cost_have_one_set_of_words() -> None:
 def test_worn_words_are_no_names() -> None:
     found = set()
     for path in SOURCES:
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in nodes_of(path):
             names = (getattr(node, field, None) for field in ("id", "arg", "attr"))
-            found |= {(str(path.relative_to(ROOT)), name) for name in names if name in ("told", "mood", "desk")}
+            found |= {(path, name) for name in names if name in ("told", "mood", "desk")}
     assert found == set()

@@ -8,7 +8,7 @@ export type View = "idle" | "unknown" | "busy" | "paused" | "kept" | "all";
 export type Group = "willPause" | "onTheWay" | "leftAlone" | "kept" | "unknown" | "busy" | "paused";
 export type Layout = "whole" | "mig" | "slices" | "mps";
 export type AuthMode = "email" | "kube" | "oidc" | "proxy";
-export type DecidedType = "told" | "paused" | "resumed" | "kept" | "keepEnded" | "refused" | "failed" | "notPaused" | "broughtBack" | "left" | "frozen" | "unfrozen" | "noDecision" | "wouldPause" | "regretted" | "released" | "nodesAdded" | "drainBegun" | "drainUndone" | "nodeRemoved" | "spotInterrupted" | "restarted";
+export type DecidedType = "told" | "paused" | "resumed" | "kept" | "keepEnded" | "refused" | "failed" | "notPaused" | "broughtBack" | "left" | "frozen" | "unfrozen" | "noDecision" | "wouldPause" | "regretted" | "released" | "nodesAdded" | "drainBegun" | "drainUndone" | "nodeRemoved" | "spotInterrupted" | "restarted" | "moveBegun" | "podMoved" | "moveStopped";
 
 /** The five parts of all that is paid for, by the keys of a report. */
 export const PART_WORDS = {
@@ -81,6 +81,7 @@ export type Allocation = {
   minutes: number;
   gpuCount: number;
   gpuHours: number;
+  unpricedGpuHours: number;
   gpuCost: number;
   gpuCostAdjustment: number;
   gpuCostIdle: number;
@@ -236,6 +237,43 @@ export type ClusterGpus = {
   free: number | null;
   waitedFor: number;
 };
+/** `url`: of its own dashboard; None: this one. `because`: why it has no figures. `seen_at`: when it last answered, by our clock; `measured_seconds`: how old its measurements were then, by its own. `given_back_gpu_hours`: in 30 days; in a dry run, what would have been. */
+export type ClusterRow = {
+  name: string;
+  url: string | null;
+  sight: "away" | "old" | "seen";
+  because: string | null;
+  seenAt: string | null;
+  measuredSeconds: number | null;
+  mode: "acting" | "dry-run" | null;
+  version: string | null;
+  total: number | null;
+  busy: number | null;
+  idle: number | null;
+  unknown: number | null;
+  free: number | null;
+  givenBackGpuHours: number | null;
+  costs: PeerCosts | null;
+};
+/** Of the clusters that are seen. `unseen`: the names of the others. `without_books`: of those that are seen, how many are in no sum of money. */
+export type ClusterSums = {
+  clusters: number;
+  unseen: string[];
+  total: number | null;
+  busy: number | null;
+  idle: number | null;
+  unknown: number | null;
+  free: number | null;
+  givenBackGpuHours: number | null;
+  wouldGiveBackGpuHours: number | null;
+  money: MoneySums[];
+  withoutBooks: number;
+};
+export type ClustersPage = {
+  asOf: string;
+  clusters: ClusterRow[];
+  sums: ClusterSums;
+};
 export type Coming = {
   step: Step;
   at: string | null;
@@ -266,7 +304,8 @@ export type CostReportPage = {
   total: number;
   gpuHours: number;
   unpricedGpuHours: number;
-  stalePrices: StalePrice[];
+  stalePrices: DoubtfulPrice[];
+  estimatedPrices: DoubtfulPrice[];
   before: number | null;
   isEnergyInCost: boolean;
 };
@@ -415,6 +454,15 @@ export type DigestSavings = {
   unpricedGpuHours: number | null;
   pauses: number;
   wrong: number | null;
+};
+/** A price that is older than prices may be, or an estimate. `age_days` None: nobody knows how old. */
+export type DoubtfulPrice = {
+  priceId: string;
+  instanceType: string;
+  gpuModel: string;
+  capacityType: string;
+  source: string;
+  ageDays: number | null;
 };
 export type Episode = {
   at: string;
@@ -716,6 +764,15 @@ export type May = {
   missing: string | null;
   command: string;
 };
+/** Of the clusters that say what they cost, in that currency. */
+export type MoneySums = {
+  currency: string;
+  clusters: number;
+  perHour: number;
+  monthToDate: number;
+  projected: number | null;
+  savedThisMonth: number;
+};
 export type MoneyTold = {
   perHour: HourlyMoney;
   unpricedGpus: number;
@@ -754,7 +811,7 @@ export type NodeFate = {
 };
 export type NodePlan = {
   node: string;
-  what: "canBeEmptied" | "newLayout" | "stays";
+  what: "canBeEmptied" | "moveWouldHelp" | "newLayout" | "placeKept" | "podMoves" | "stays";
   words: string;
   because: string;
 };
@@ -807,11 +864,12 @@ export type OverrideTold = {
   reason: string;
   cost: number | null;
 };
-/** `watches`: the namespaces that are looked at; none: all. `now`: by the daemon's own clock, as all of it is. */
+/** `watches`: the namespaces that are looked at; none: all. `now`: by the daemon's own clock, as all of it is. `peers`: how many further clusters are shown beside this one. */
 export type Overview = {
   revision: number;
   now: string;
   cluster: string;
+  peers: number;
   mode: "acting" | "dry-run";
   version: string;
   asOf: string | null;
@@ -885,6 +943,14 @@ export type PausedRow = {
 export type PausedSums = {
   workloads: number;
   gpus: number;
+};
+/** The same, of a summary of costs. What was saved is less than nothing where an act cost more than it gave back. */
+export type PeerCosts = {
+  currency: string;
+  perHour: number;
+  monthToDate: number;
+  projected: number | null;
+  savedThisMonth: number;
 };
 /** `key`: `__unallocated__` or `__unused_commitment__`. */
 export type PlatformPart = {
@@ -996,6 +1062,7 @@ export type PriceTold = {
   retrievedAt: string | null;
   ageDays: number | null;
   isStale: boolean;
+  isEstimated: boolean;
   isUsed: boolean;
 };
 export type PricesPage = {
@@ -1302,15 +1369,6 @@ export type SpotTold = {
   isSet: number;
   daily: number;
   because: string;
-};
-/** A price that is older than prices may be. `age_days` None: nobody knows how old. */
-export type StalePrice = {
-  priceId: string;
-  instanceType: string;
-  gpuModel: string;
-  capacityType: string;
-  source: string;
-  ageDays: number | null;
 };
 export type StandingPage = {
   paused: PausedRow[];

@@ -32,6 +32,7 @@ const PAGES: Record<string, () => Promise<{ default: Page }>> = {
   cost: () => import("./pages/cost/Cost"),
   nodes: () => import("./pages/records/Nodes"),
   policies: () => import("./pages/records/Policies"),
+  clusters: () => import("./pages/records/Clusters"),
   inbox: () => import("./pages/records/Conversation"),
 };
 const loaded: Record<string, Page> = {};

@@ -39,7 +39,7 @@ const report = (rows: SpendRow[], nobody: number, rest = 0): CostReportPage => {
     total,
     gpuHours: held + nobody,
     unpricedGpuHours: 0,
-    stalePrices: [],
+    stalePrices: [], estimatedPrices: [],
     before: total / 2,
     isEnergyInCost: false,
   };

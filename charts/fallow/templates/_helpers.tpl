@@ -36,17 +36,44 @@
 {{- end }}
 {{- end }}
 
+{{- /* Where measurements are; "": exporters are read directly. `prometheus-operated` is of all that an operator runs in its namespace, so it comes last. */}}
+{{- define "fallow.prometheusUrl" -}}
+{{- $found := "" }}
+{{- if eq .Values.prometheus.url "auto" }}
+{{- range $namespace := .Values.prometheus.namespaces }}
+{{- $services := dict }}
+{{- range (lookup "v1" "Service" $namespace "").items }}{{ $_ := set $services .metadata.name . }}{{ end }}
+{{- range $name := list "kube-prometheus-stack-prometheus" "prometheus-kube-prometheus-prometheus" "rancher-monitoring-prometheus" "prometheus-k8s" "prometheus-server" "prometheus" "prometheus-operated" }}
+{{- with get $services $name }}
+{{- range .spec.ports }}
+{{- if and (not $found) (has (.name | default "http") (list "http" "http-web" "web")) }}
+{{- $found = printf "http://%s.%s.svc:%v" $name $namespace .port }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- else }}
+{{- $found = .Values.prometheus.url }}
+{{- end }}
+{{- $found }}
+{{- end }}
+
 {{- /* What `helm test` looks with as well. */}}
 {{- define "fallow.looks" -}}
+{{- with include "fallow.prometheusUrl" . }}
+- --prometheus-url={{ . }}
+{{- end }}
 {{- include "fallow.args.controller" . }}
 - --require-policy={{ include "fallow.requiresPolicy" . }}
 - --cost-enforcement={{ .Values.cost.enforcement.enabled }}
 - --scaling={{ if .Values.autoscaling.enabled }}{{ .Values.autoscaling.mode }}{{ else }}off{{ end }}
 {{- if not .Values.binPacking.enabled }}
 - --consolidation=off
+- --defrag=off
 {{- end }}
 {{- if .Values.admissionWebhook.certManager.enabled }}
-- --cost-webhook-certificate=false
+- --webhook-certificate=false
 {{- end }}
 {{- with .Values.cost.cloudProvider }}
 - --cost-provider={{ . }}
@@ -60,7 +87,12 @@
 - --cost-retention-hours-days={{ .retention.aggregateDays }}
 {{- end }}
 {{- end }}
-{{- range $name, $value := .Values.flags }}
+{{- include "fallow.typed" .Values.flags }}
+{{- end }}
+
+{{- /* Flags by their names without dashes, as arguments. */}}
+{{- define "fallow.typed" -}}
+{{- range $name, $value := . }}
 {{- if kindIs "bool" $value }}
 {{- include "fallow.switched" (list $name $value) }}
 {{- else }}
@@ -108,20 +140,24 @@
 {{- end }}
 {{- end }}
 
-{{- define "fallow.placing" -}}
+{{- define "fallow.pulling" -}}
 {{- with .Values.imagePullSecrets }}
-      imagePullSecrets:
-        {{- range . }}
-        - name: {{ . }}
-        {{- end }}
+imagePullSecrets:
+  {{- range . }}
+  - name: {{ . }}
+  {{- end }}
 {{- end }}
+{{- end }}
+
+{{- define "fallow.placing" -}}
+{{- include "fallow.pulling" . }}
 {{- with .Values.controller.nodeSelector }}
-      nodeSelector:
-        {{- toYaml . | nindent 8 }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- with .Values.controller.tolerations }}
-      tolerations:
-        {{- toYaml . | nindent 8 }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 

@@ -34,9 +34,23 @@
 - --cost-store-dsn-file=/etc/fallow/cost/dsn
 - --cost-spool=/var/lib/fallow/costs.spool
 {{- end }}
+{{- if (and (include "fallow.on.dashboard" .) .Values.dashboard.peers) }}
+{{- range .Values.dashboard.peers }}
+- "--peer={{ .name }}={{ .url }}"
+{{- if .tokenSecret }}
+- "--peer-token-file={{ .name }}=/etc/fallow/peers/{{ .name }}"
+{{- end }}
+{{- end }}
+{{- if .Values.dashboard.peerCaSecret }}
+- --peer-ca-file=/etc/fallow/peers/_ca.crt
+{{- end }}
+{{- end }}
+{{- if (and (include "fallow.on.controller" .) .Values.settings) }}
+- --config=/etc/fallow/settings/settings.yaml
+{{- end }}
 {{- end }}
 {{- define "fallow.mounts" -}}
-{{- if (or (include "fallow.on.dashboard" .) (include "fallow.on.books" .)) }}
+{{- if (or (include "fallow.on.dashboard" .) (include "fallow.on.books" .) (and (include "fallow.on.controller" .) .Values.settings)) }}
           volumeMounts:
 {{- if (include "fallow.on.dashboard" .) }}
             - name: session-key
@@ -52,6 +66,16 @@
               mountPath: /var/lib/fallow
             - name: dsn
               mountPath: /etc/fallow/cost
+              readOnly: true
+{{- end }}
+{{- if (and (include "fallow.on.dashboard" .) .Values.dashboard.peers) }}
+            - name: peers
+              mountPath: /etc/fallow/peers
+              readOnly: true
+{{- end }}
+{{- if (and (include "fallow.on.controller" .) .Values.settings) }}
+            - name: settings
+              mountPath: /etc/fallow/settings
               readOnly: true
 {{- end }}
       volumes:
@@ -75,12 +99,41 @@
             secretName: {{ .Values.cost.store.dsnSecret | default "gpu-pruner-cost" }}
             defaultMode: 288
 {{- end }}
+{{- if (and (include "fallow.on.dashboard" .) .Values.dashboard.peers) }}
+        - name: peers
+          projected:
+            defaultMode: 288
+            sources:
+{{- range .Values.dashboard.peers }}
+{{- $name := .name }}
+{{- with .tokenSecret }}
+              - secret:
+                  name: {{ .name }}
+                  optional: true
+                  items:
+                    - key: {{ .key | default "token" }}
+                      path: {{ $name }}
+{{- end }}
+{{- end }}
+{{- with .Values.dashboard.peerCaSecret }}
+              - secret:
+                  name: {{ . }}
+                  items:
+                    - key: ca.crt
+                      path: _ca.crt
+{{- end }}
+{{- end }}
+{{- if (and (include "fallow.on.controller" .) .Values.settings) }}
+        - name: settings
+          configMap:
+            name: gpu-pruner-settings
+{{- end }}
 {{- end }}
 {{- end }}
 {{- define "fallow.args.controller" -}}
-{{- include "fallow.flag" (list "--prometheus-url" .Values.prometheus.url "") }}
 {{- include "fallow.flag" (list "--run-mode" .Values.runMode "") }}
 {{- include "fallow.flag" (list "--dry-run-scope" .Values.dryRunScope "") }}
+{{- include "fallow.flag" (list "--check-interval" .Values.checkInterval "") }}
 {{- include "fallow.flag" (list "--enabled-resources" .Values.enabledResources "drsin") }}
 {{- include "fallow.flag" (list "--dashboard-public-url" .Values.dashboard.publicUrl "") }}
 {{- include "fallow.flag" (list "--slack-channel" .Values.slack.channel "") }}
@@ -110,6 +163,8 @@
 {{- include "fallow.flag" (list "--sharing-mig-configmap" .Values.sharing.mig.configMap "gpu-operator/fallow-mig-parted-config") }}
 {{- include "fallow.flag" (list "--consolidation" .Values.binPacking.consolidation.mode "recommend") }}
 {{- include "fallow.flag" (list "--consolidation-threshold" .Values.binPacking.consolidation.threshold "0.5") }}
+{{- include "fallow.flag" (list "--defrag" .Values.binPacking.defrag.mode "recommend") }}
+{{- include "fallow.flag" (list "--defrag-scheduler" .Values.binPacking.defrag.schedulers "[]") }}
 {{- include "fallow.flag" (list "--autoscaling-provider" .Values.autoscaling.provider "none") }}
 {{- include "fallow.flag" (list "--autoscaling-reconcile-interval" .Values.autoscaling.reconcileInterval "30s") }}
 {{- include "fallow.flag" (list "--autoscaling-instance-score" .Values.autoscaling.instanceScore "price") }}

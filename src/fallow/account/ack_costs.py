@@ -11,12 +11,11 @@ from typing import Final, NamedTuple, TypeAlias
 from fallow.account.ledger import Ledger
 from fallow.clients import errors
 from fallow.model import cluster
-from fallow.model.cost import UNIT, CostRetention, Nano, Second, SpendState
+from fallow.model.cost import UNIT, Nano, Second, SpendState
 from fallow.model.units import Instant, Seconds
 
 log = logging.getLogger("fallow")
 
-LONGEST: Final[Second] = CostRetention().intervals  # as long as nobody says otherwise, nothing older is there
 _FRESH: Final[Seconds] = 30.0
 _Owner: TypeAlias = tuple[str, str, str]  # namespace, kind, name
 
@@ -32,6 +31,8 @@ class AckCost(NamedTuple):
 
 
 class AckCosts:
+    """As far back as the ledger keeps intervals."""
+
     def __init__(self, ledger: Ledger, currency: str) -> None:
         self._ledger, self.currency = ledger, currency
         self._known: dict[_Owner, dict[str, AckCost]] = {}
@@ -42,7 +43,7 @@ class AckCosts:
         if 0 <= now - self._read_at < _FRESH:
             return
         try:
-            acked = await self._ledger.read_acked(max(0, int(now) - LONGEST), int(now) + 1)
+            acked = await self._ledger.read_acked(0, int(now) + 1)
         except errors.ClientError as problem:
             log.info("what acknowledgements have cost is told as it was: %s", problem)
             return

@@ -27,6 +27,8 @@ Bill: TypeAlias = Callable[[cluster.Node], NodeBill]
 
 _PARTLY: Final = (Sharing.timeslicing, Sharing.mps, Sharing.hami, Sharing.kai, Sharing.dra)
 _UNMEASURED: Final = SpendState.use_unknown
+_USED: Final = SpendState.used
+_HELD_IDLE: Final = SpendState.held_idle
 # Until a pod has rows: a scrape, a mapping, a cycle. What they show first is of that time, too.
 _FIRST_ROWS: Final[Second] = 360
 _BLANK_NODE: Final = cluster.Node(
@@ -394,7 +396,7 @@ class GpuAttribution:
         if known is not None and {each.gpu for each in holdings} != set(named):
             known.host.heed(uid, holdings, named, self._judged.named)
         if len(named) >= sum(each.end is None for each in holdings):
-            self._judged.named.add(uid)
+            self._judged.name(uid)
 
     def _describe(self, uid: str, now: Second, *, is_changed: bool) -> None:
         """Its faces as they are now: whose from now on, where that may have changed; in which state since when."""
@@ -424,9 +426,9 @@ class GpuAttribution:
             is_first = now - holding.begin <= _FIRST_ROWS and _is_blank(holding)
             if is_first and row.use is not None and holding.begin // HOUR != now // HOUR:
                 self._measure(holding, holding.begin // HOUR * HOUR, row.use)
-            self._become(holding, SpendState.used, holding.begin if is_first else now)
+            self._become(holding, _USED, holding.begin if is_first else now)
         else:
-            self.book.date_back(holding, min(row.since, now), SpendState.held_idle)
+            self.book.date_back(holding, min(row.since, now), _HELD_IDLE)
             self._keep(holding, ack, max(row.since, holding.begin), now)
 
     def _become(self, holding: Holding, state: SpendState, since: Second) -> None:

@@ -14,7 +14,6 @@ import msgspec
 
 from fallow import telemetry
 from fallow.account import counterfactuals, reports
-from fallow.account.ack_costs import LONGEST
 from fallow.account.ledger import Ledger
 from fallow.model import cost, windows
 from fallow.model.cost import (
@@ -154,7 +153,7 @@ async def read_levels(
     at, month = int(now), windows.read_window("month", now)
     meta, total, opened, prices, savings, acked = await asyncio.gather(
         ledger.read_meta(), ledger.total_since_start(), ledger.read_open(), ledger.read_prices(),
-        ledger.read_savings(month.begin, at + 1), ledger.read_acked(max(0, at - LONGEST), at + 1),
+        ledger.read_savings(month.begin, at + 1), ledger.read_acked(0, at + 1),
     )
     of_month, of_day, energy = await asyncio.gather(
         ledger.sums(CostQuery(begin=month.begin, end=max(at, month.begin + 1), by=(_NAMESPACE, *_BY))),
@@ -199,7 +198,8 @@ def _regroup(sums: Iterable[CostSum], *places: int) -> list[CostSum]:
 
 
 def _held(sums: Iterable[CostSum]) -> dict[Labels, Nano]:
-    return {one.key: held.cost for one in sums if (held := one.held).gpu_micro_seconds}
+    """Of whom nothing has a price there is no cost: 0 would be one."""
+    return {one.key: held.cost for one in sums if (held := one.held).gpu_micro_seconds > held.unpriced}
 
 
 def _bound(values: Mapping[Labels, Nano], most: int) -> dict[Labels, Nano]:

@@ -26,6 +26,7 @@ from fallow.model.cost import (
     CapacityType,
     CostKey,
     Interval,
+    Micro,
     Nano,
     SavingKind,
     Second,
@@ -69,12 +70,13 @@ class FreedPart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeClaim(msgspec.Struct, frozen=True):
-    """What is claimed of a node that was gone, so that nobody claims it again."""
+    """What is claimed of a node that was gone, so that nobody claims it again: money, and a share of its GPUs."""
 
     node: str
     begin: Second
     end: Second
     nano: Nano
+    share: Micro
 
 
 class RemovedNode(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,7 +154,7 @@ def book_pause(
             for day, begin, end in _by_day(max(interval.t0, part.begin), min(interval.t1, part.end)):
                 _add(days[day], share, rate, begin, end, is_realised=not is_free)
         for begin, end in _find_gone(part, after, watched):
-            claims.append(NodeClaim(part.node, begin, end, cost_of(part.rate or 0, end - begin)))
+            claims.append(NodeClaim(part.node, begin, end, cost_of(part.rate or 0, end - begin), part.share))
             for day, first, last in _by_day(begin, end):
                 _add(days[day], part.share, part.rate, first, last, is_realised=True)
     return list(_make_rows(span, days, is_dry=is_dry)), claims
@@ -290,19 +292,19 @@ def book_removal(removed: RemovedNode, claims: Iterable[NodeClaim]) -> list[Book
     taken = [one for one in claims if one.node == removed.node]
     found = list[BookedSaving]()
     for day, begin, end in _by_day(removed.at, until):
-        claimed = sum(_claimed_in(one, begin, end) for one in taken)
+        claimed = sum(one.nano * _overlap(one, begin, end) // (one.end - one.begin) for one in taken)
+        freed = removed.gpus * WHOLE * (end - begin) - sum(one.share * _overlap(one, begin, end) for one in taken)
         baseline = cost_of(removed.rate, end - begin)
         if baseline > claimed:
             found.append(_row(
-                SavingKind.autoscaling, f"{removed.node}\n{removed.at}", day, "", removed.gpus * WHOLE * (end - begin),
+                SavingKind.autoscaling, f"{removed.node}\n{removed.at}", day, "", max(0, freed),
                 baseline=baseline - claimed, actual=0, details={"node": removed.node}, realised=True,
             ))
     return found
 
 
-def _claimed_in(claim: NodeClaim, begin: Second, end: Second) -> Nano:
-    length = max(0, min(claim.end, end) - max(claim.begin, begin))
-    return claim.nano * length // (claim.end - claim.begin)
+def _overlap(claim: NodeClaim, begin: Second, end: Second) -> Second:
+    return max(0, min(claim.end, end) - max(claim.begin, begin))
 
 
 # ---- rows ------------------------------------------------------------------------------------------------------------

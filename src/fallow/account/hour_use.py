@@ -41,7 +41,7 @@ def _apply(book: Book, gpu: Gpu, hour: Second, found: list[usage.HourReading]) -
         by_pod.setdefault((one.namespace, one.pod), []).append(one)
     held = [each for each in gpu.holdings if each.overlaps(hour, hour + HOUR)]
     for holding in held:
-        use = _find_use(holding, by_pod)
+        use = _find_use(holding, by_pod, is_alone=len(held) == 1)
         if use is not None:
             book.measure(holding, hour, use, is_final=True)
     energy = _find_energy(hour, held, by_pod)
@@ -49,11 +49,15 @@ def _apply(book: Book, gpu: Gpu, hour: Second, found: list[usage.HourReading]) -
         book.burn(gpu, hour, energy)
 
 
-def _find_use(holding: Holding, by_pod: Mapping[_Named, list[usage.HourReading]]) -> Micro | None:
+def _find_use(
+    holding: Holding, by_pod: Mapping[_Named, list[usage.HourReading]], *, is_alone: bool
+) -> Micro | None:
+    """What names no pod is of who holds the whole GPU; of instances only where there is nobody else's."""
     face = holding.faces.last
     own = by_pod.get((face.key.namespace, holding.pod_name), [])
     if face.key.sharing in _WHOLE_OR_CUT:
-        uses = [use for one in own or by_pod.get(("", ""), []) if (use := _first(one.use, one.own_use)) is not None]
+        nameless = by_pod.get(("", ""), []) if is_alone or face.key.sharing is Sharing.exclusive else []
+        uses = [use for one in own or nameless if (use := _first(one.use, one.own_use)) is not None]
         return round(sum(uses) / len(uses) * WHOLE) if uses else None
     parts = [one.own_use for one in own if one.own_use is not None]
     return min(WHOLE, round(max(parts) * WHOLE * WHOLE / face.share)) if parts else None

@@ -172,20 +172,25 @@ class Book:
         self._flushed = now
         changed, removed = list[Interval](), list[IntervalRef]()
         for name in sorted(self._touched & self.gpus.keys()):
-            gpu = self.gpus[name]
-            before = {_key_of(piece): piece for piece in gpu.pieces}
-            gpu.pieces = made = pieces.make(gpu, gpu.changed or 0, now)
-            gpu.changed = None
-            for at, piece in enumerate(made):
-                known = before.pop(_key_of(piece), None)
-                made[at] = kept = piece if piece is known else self._mark(piece, known)
-                if kept is not known:
-                    changed.append(kept)
-                    if known is not None and kept.t1 < known.t1:  # the ledger shortens nothing: it is written anew
-                        removed.append(known.ref)
-            removed += [piece.ref for piece in before.values()]
+            self._remake(self.gpus[name], now, changed, removed)
         self._touched.clear()
         return Batch(now, tuple(changed), tuple(removed))
+
+    def _remake(self, gpu: Gpu, now: Second, changed: list[Interval], removed: list[IntervalRef]) -> None:
+        """The intervals of one GPU, with what differs from those given out before."""
+        before = {_key_of(piece): piece for piece in gpu.pieces}
+        gpu.pieces = made = pieces.make(gpu, gpu.changed or 0, now)
+        gpu.changed = None
+        for at, piece in enumerate(made):
+            known = before.pop(_key_of(piece), None)
+            if piece is known:
+                continue
+            made[at] = kept = self._mark(piece, known)
+            if kept is not known:
+                changed.append(kept)
+                if known is not None and kept.t1 < known.t1:  # the ledger shortens nothing: it is written anew
+                    removed.append(known.ref)
+        removed += [piece.ref for piece in before.values()]
 
     def _mark(self, piece: Interval, known: Interval | None) -> Interval:
         """With its gaps; the very one that was given out before, where it is no other."""

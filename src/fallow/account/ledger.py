@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
 from fallow.account import ledger_read, ledger_runs, ledger_stored, ledger_write
-from fallow.account.ledger_names import NumberBook
+from fallow.account.ledger_names import LedgerWentBack, NumberBook, find_writer
 from fallow.account.ledger_read import NameBook
 from fallow.account.ledger_rows import LAST
 from fallow.account.ledger_write import StaleWriter
 from fallow.account.schema import SQLITE, SqlDialect, questions, tables, views
-from fallow.account.spool import Spool, SpoolFull
+from fallow.account.spool import Spool, SpoolFull, WaitingBatch
 from fallow.clients import errors
 from fallow.clients.database import sqlite
 from fallow.clients.database.session import SqlSession
@@ -45,7 +45,7 @@ from fallow.model.cost import (
 )
 from fallow.model.runs import PastRun
 
-__all__ = ["Ledger", "StaleWriter", "on_file"]
+__all__ = ["Ledger", "LedgerWentBack", "StaleWriter", "on_file"]
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -77,11 +77,13 @@ class Ledger:
         self._store, self._currency, self._spool, self._may_write = store, currency, spool, writes
         self._is_open, self._opening = False, asyncio.Lock()
         self._book, self._names = NumberBook(), NameBook()
+        self._writer = ""  # whose names and sums we remember
         self._turn = asyncio.Lock()  # batches are written in the order they come
         self._rolled_total = (-1, -1, 0)  # generation, until, and what it came to
         self._total: Nano = 0
         self._rolled: Second = 0
         self._refused = list[str]()  # of batches that waited: said with the next one
+        self._behind = ""  # why the ledger lacks what whoever keeps the books believes to be there
         self.trouble = ""  # why it could not be written last
 
     async def open(self) -> None:
@@ -112,7 +114,7 @@ class Ledger:
     async def _open_spool(self, spool: Spool) -> None:
         try:
             cut = await asyncio.to_thread(spool.open)
-        except OSError as problem:
+        except (OSError, SpoolFull) as problem:
             raise errors.Misconfigured(f"the cost spool cannot be used: {problem}") from problem
         if cut:
             log.warning("%s", cut)
@@ -137,7 +139,8 @@ class Ledger:
         await self._unless_away(lambda: self._write(lambda on: ledger_write.claim(on, self._book, epoch)), None)
 
     async def write(self, batch: CostBatch, epoch: int) -> BookedBatch:
-        """Raises StaleWriter; never for a database that is away, as long as there is a spool."""
+        """Raises StaleWriter; never for a database that is away, as long as there is a spool. Raises LedgerWentBack
+        where this batch is written, and others before it are there no longer."""
         async with self._turn:
             try:
                 await self._replay(epoch)
@@ -146,8 +149,11 @@ class Ledger:
                 if self._spool is None:
                     raise
                 self._say(str(problem))
-                return await self._wait_in(self._spool, batch)
+                return await self._wait_in(self._spool, batch, epoch)
             self._say("")
+            if batch.at and self._behind:  # a look of whoever keeps the books
+                behind, self._behind = self._behind, ""
+                raise LedgerWentBack(behind)
             refused, self._refused = tuple(self._refused), []
             return BookedBatch(refused)
 
@@ -162,25 +168,45 @@ class Ledger:
             return otherwise
 
     async def _write_batch(self, batch: CostBatch, epoch: int, spooled: str = "") -> list[str]:
-        return await self._write(lambda on: ledger_write.write(on, self._book, batch, epoch, spooled))
-
-    async def _wait_in(self, spool: Spool, batch: CostBatch) -> BookedBatch:
         try:
-            await asyncio.to_thread(spool.append, batch)
+            return await self._write(lambda on: ledger_write.write(on, self._book, batch, epoch, spooled))
+        except errors.BadValue as problem:  # it would be refused for ever, and all that come after it would wait
+            return [await self._set_aside(batch, epoch, str(problem))]
+
+    async def _set_aside(self, batch: CostBatch, epoch: int, because: str) -> str:
+        where = "nowhere"
+        if self._spool is not None:
+            try:
+                where = str(await asyncio.to_thread(self._spool.set_aside, batch, epoch))
+            except SpoolFull as problem:
+                because = f"{because}; {problem}"
+        return f"a batch of {len(batch.intervals)} intervals is refused, and kept in {where}: {because}"
+
+    async def _wait_in(self, spool: Spool, batch: CostBatch, epoch: int) -> BookedBatch:
+        try:
+            await asyncio.to_thread(spool.append, batch, epoch)
         except SpoolFull as problem:
             return BookedBatch(unwritten=str(problem))
         return BookedBatch(is_spooled=True)
 
     async def _replay(self, epoch: int) -> None:
-        """What waited, in order; each record once, even where we are killed in between."""
+        """What waited, in order; each record once, even where we are killed in between. What was made before another
+        kept the ledger is not: that one has booked the same time as it saw it."""
         spool = self._spool
         if spool is None or not spool.count:
             return
-        done = (await self._read(ledger_stored.read_meta)).spooled
-        records = await asyncio.to_thread(spool.read)
+        done = (await self._write(lambda on: ledger_write.claim(on, self._book, epoch))).spooled
+        records = await asyncio.to_thread(_read_spool, spool)
         names = [name for name, _ in records]
-        for name, batch in records[names.index(done) + 1 if done in names else 0 :]:
+        waited = records[names.index(done) + 1 if done in names else 0 :]
+        true = [(name, batch) for name, batch in waited if batch.epoch is None or batch.epoch >= self._book.since]
+        if len(true) < len(waited):
+            log.error("%d batches that waited are not booked: another has kept the ledger since they were made",
+                      len(waited) - len(true))
+        for name, batch in true:
             self._refused += await self._write_batch(batch, epoch, name)
+        if spool.lost:
+            self._behind = f"{spool.lost} batches that waited in the spool are gone"
         await asyncio.to_thread(spool.clear)
 
     def _say(self, trouble: str) -> None:
@@ -192,16 +218,57 @@ class Ledger:
 
     async def _read(self, work: Callable[[SqlSession], T]) -> T:
         await self._open_store()
-        return await self._store.read(work)
+        try:
+            return await self._store.read(self._heed_writer(work))
+        except errors.Vanished as problem:
+            await self._leave_store(problem)
+            raise
+
+    def _heed_writer(self, work: Callable[[SqlSession], T]) -> Callable[[SqlSession], T]:
+        """What is remembered holds for one writer, which takes another name where it finds the ledger older."""
+
+        def within(on: SqlSession) -> T:
+            writer = find_writer(on)
+            if writer != self._writer:
+                self._remember_of(writer)
+            return work(on)
+
+        return within
+
+    def _remember_of(self, writer: str) -> None:
+        self._writer, self._names, self._rolled_total = writer, NameBook(), (-1, -1, 0)
 
     async def _write(self, work: Callable[[SqlSession], T]) -> T:
         await self._open_store()
         try:
+            return await self._write_once(work)
+        except errors.Vanished as problem:
+            await self._leave_store(problem)
+            raise
+        except LedgerWentBack as problem:
+            log.error("%s; the books are read anew", problem)
+            self._behind = str(problem)
+            self._remember_of("")
+        return await self._write_once(work)
+
+    async def _write_once(self, work: Callable[[SqlSession], T]) -> T:
+        try:
             self._book.shrink()
-            return await self._store.write(work)
+            self._book.waiting = self._spool.waits_for if self._spool is not None else ("", None)
+            done = await self._store.write(work)
         except BaseException:
             self._book.forget()  # numbers of a transaction that did not come to be
             raise
+        self._book.confirm()
+        return done
+
+    async def _leave_store(self, problem: errors.Vanished) -> None:
+        """The next who asks opens it anew, and makes what is missing."""
+        async with self._opening:
+            if self._is_open:
+                self._is_open = False
+                log.error("%s; it is opened anew", problem)
+                await self._store.close()
 
     async def roll_up(self, until: Second, epoch: int) -> Second:
         """Sums up hours and days that are over, up to `until` (a whole hour), after all that waited was written. Out:
@@ -307,6 +374,13 @@ class Ledger:
     async def read_alerts(self, budget_uid: str = "") -> list[BookedAlert]:
         """Of one budget, or of all."""
         return await self._read(lambda on: ledger_read.read_alerts(on, budget_uid))
+
+
+def _read_spool(spool: Spool) -> list[tuple[str, WaitingBatch]]:
+    try:
+        return spool.read()
+    except (OSError, SpoolFull) as problem:
+        raise errors.Unreachable(f"the cost spool cannot be read: {problem}") from problem
 
 
 def _set_currency(on: SqlSession, currency: str) -> str:

@@ -1,20 +1,24 @@
 """What the writer remembers of the database: numbers for what intervals name, and the intervals of the last days.
 
 In: nouns, within the transaction that will use their numbers. Out: numbers; each is written once and stays.
-Invariant: what is remembered stands in the database. So all of it is forgotten when a transaction fails, and when
-another writer had the ledger in between.
+Invariant: what is remembered stands in the database. So all of it is forgotten when a transaction fails, when another
+writer had the ledger in between, and when the database is not as we left it: a replica that lagged, a backup. Each
+transaction leaves a stamp of its own, by which that is known.
 """
 
 import hashlib
+import itertools
+import operator
 import secrets
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final, TypeAlias, TypeVar
 
 import msgspec
 
-from fallow.account.ledger_rows import IntervalRow, RowNumbers
-from fallow.account.ledger_stored import read_listed
+from fallow.account.ledger_rows import IntervalRow, NumberColumns
+from fallow.account.ledger_stored import StoredMeta, read_listed
 from fallow.account.schema import questions
+from fallow.clients import errors
 from fallow.clients.database.session import SqlRow, SqlSession
 from fallow.model import cost
 from fallow.model.cost import BookedPrice, CostKey, Dims, Interval, Second, Slice
@@ -24,19 +28,60 @@ N = TypeVar("N")
 _MOST_REMEMBERED: Final = 500_000
 _MOST_PLACES: Final = 50_000
 Place: TypeAlias = tuple[int, int]  # a day and a part
+_part_of, _key_of = operator.attrgetter("gpu", "slot"), operator.attrgetter("key")
+_pod_of, _price_of = operator.attrgetter("pod_uid"), operator.attrgetter("price_id")
+_SPELT: Final = {one: str(one.value) for one in (*cost.CapacityType, *cost.Sharing)}
+
+
+class LedgerWentBack(errors.BadAnswer):
+    """The database is older than we left it, or lacks what waited for it: whoever keeps the books reads them anew."""
 
 
 class NumberBook:
-    """What one writer knows. `writer`: what it is called in the database, so that it knows whether it wrote last."""
+    """What one writer knows. `waiting`: the name of the spool that waits with us, and the least epoch in it. `since`:
+    another has kept the ledger in this epoch, and what we made in an earlier one is no longer true."""
 
     def __init__(self) -> None:
-        self.writer = secrets.token_hex(8)
+        self._begin()
+        self.waiting: tuple[str, int | None] = ("", None)
+        self.since = 0
         self.places: dict[Place, dict[Second, IntervalRow]] = {}
         self.parts: dict[tuple[str, str], int] = {}
         self.pods: dict[str, int] = {}
         self.keys: dict[CostKey, int] = {}
         self.dims: dict[Dims, int] = {}
         self.prices: dict[str, int] = {}
+
+    def _begin(self) -> None:
+        self._name, self._count = secrets.token_hex(8), 0
+        self._stamps = list[str]()  # one of them stands in the database, if nobody wrote since
+        self._epoch = self._signed = 0  # of what was written, and of what is tried
+
+    def heed(self, before: StoredMeta) -> None:
+        """What stands in the database as a transaction begins. Raises LedgerWentBack, once."""
+        if before.writer in self._stamps:
+            return
+        self.forget()
+        stamp, _, spool = before.writer.partition("/")
+        if not spool or spool != self.waiting[0]:
+            self.since = before.meta.epoch
+        if before.meta.epoch < self._epoch or stamp.startswith(f"{self._name}:"):
+            self._begin()
+            raise LedgerWentBack("the ledger is older than we left it: what was written last is gone from it")
+
+    def sign(self, epoch: int) -> str:
+        """A stamp that no other transaction has. It names the spool that waits with us, so that who takes the ledger
+        after us knows that nobody else had it since that began to wait."""
+        spool, oldest = self.waiting
+        is_true = oldest is None or oldest >= self.since
+        self._count += 1
+        self._signed = epoch
+        self._stamps.append(f"{self._name}:{self._count}/{spool if is_true else ''}")
+        return self._stamps[-1]
+
+    def confirm(self) -> None:
+        """It is written."""
+        self._epoch, self._stamps = self._signed, self._stamps[-1:]
 
     def forget(self) -> None:
         for each in (self.places, self.parts, self.pods, self.keys, self.dims, self.prices):
@@ -54,42 +99,53 @@ class NumberBook:
             self.places.clear()
 
 
+def find_writer(on: SqlSession) -> str:
+    """Who wrote last, without which transaction it was."""
+    ((stamp,),) = on.rows(questions.WRITER)
+    return str(stamp).partition(":")[0]
+
+
 def number(
     on: SqlSession, book: NumberBook, intervals: Sequence[Interval], shared: Collection[str] = ()
-) -> list[RowNumbers]:
+) -> NumberColumns:
     """Of each its part, key, pod and price; what has no number yet gets one. `shared`: uids of pods that we made share
     a GPU."""
-    found = [_known(book, one.slice) for one in intervals]
-    if None in found:
-        new = [one.slice for one, known in zip(intervals, found, strict=True) if known is None]
-        number_prices(on, book, (what.price_id for what in new), ())
-        number_parts(on, book, ((what.gpu, what.slot) for what in new))
-        number_pods(on, book, {what.pod_uid: what.pod_name for what in new}, shared)
-        number_keys(on, book, (what.key for what in new))
-        found = [known or _known(book, one.slice) for one, known in zip(intervals, found, strict=True)]
-    return [known for known in found if known is not None]
-
-
-def _known(book: NumberBook, what: Slice) -> RowNumbers | None:
-    part, key, pod = book.parts.get((what.gpu, what.slot)), book.keys.get(what.key), book.pods.get(what.pod_uid)
-    price = book.prices.get(what.price_id) if what.price_id else None
-    if part is None or key is None or pod is None or (what.price_id and price is None):
-        return None
-    return part, key, pod, price
+    whats = [one.slice for one in intervals]
+    parts, keys = list(map(_part_of, whats)), list(map(_key_of, whats))
+    pods, prices = list(map(_pod_of, whats)), list(map(_price_of, whats))
+    number_prices(on, book, prices, ())
+    number_parts(on, book, parts)
+    number_pods(on, book, whats, pods, shared)
+    number_keys(on, book, keys)
+    return NumberColumns(
+        map(book.parts.__getitem__, parts), map(book.keys.__getitem__, keys), map(book.pods.__getitem__, pods),
+        map(book.prices.get, prices),
+    )
 
 
 def number_parts(on: SqlSession, book: NumberBook, wanted: Iterable[tuple[str, str]]) -> None:
-    fresh = [one for one in dict.fromkeys(wanted) if one not in book.parts]
+    """An exporter may say anything of a GPU: a name that a database does not take is booked as one that it does."""
+    fresh = {
+        part: (cost.as_booked(part[0]), cost.as_booked(part[1]))
+        for part in itertools.filterfalse(book.parts.__contains__, wanted)
+    }
     if not fresh:
         return
-    for gpu, slot, number in read_listed(on, questions.FIND_PARTS, list({gpu for gpu, _ in fresh})):
+    booked = dict.fromkeys(fresh.values())
+    for gpu, slot, number in read_listed(on, questions.FIND_PARTS, list({gpu for gpu, _ in booked})):
         book.parts[gpu, slot] = number
-    rest = [one for one in fresh if one not in book.parts]
+    rest = [one for one in booked if one not in book.parts]
     _add(on, "cost_parts", questions.PARTS, book.parts, rest, lambda part: part)
+    book.parts.update((part, book.parts[as_booked]) for part, as_booked in fresh.items())
 
 
-def number_pods(on: SqlSession, book: NumberBook, names: dict[str, str], shared: Collection[str]) -> None:
-    """By uid."""
+def number_pods(
+    on: SqlSession, book: NumberBook, whats: Iterable[Slice], uids: Iterable[str], shared: Collection[str]
+) -> None:
+    """`uids`: of the pods of `whats`, in the same order."""
+    if all(map(book.pods.__contains__, uids)):
+        return
+    names = {what.pod_uid: what.pod_name for what in whats}
     fresh = [uid for uid in names if uid not in book.pods]
     book.pods.update(read_listed(on, questions.FIND_PODS, fresh))
     rest = [uid for uid in fresh if uid not in book.pods]
@@ -97,7 +153,7 @@ def number_pods(on: SqlSession, book: NumberBook, names: dict[str, str], shared:
 
 
 def number_keys(on: SqlSession, book: NumberBook, wanted: Iterable[CostKey]) -> None:
-    fresh = {_digest(key): key for key in set(wanted) if key not in book.keys}
+    fresh = {_digest(key): key for key in set(itertools.filterfalse(book.keys.__contains__, wanted))}
     if not fresh:
         return
     for digest, number in read_listed(on, questions.FIND_KEYS, list(fresh)):
@@ -108,7 +164,7 @@ def number_keys(on: SqlSession, book: NumberBook, wanted: Iterable[CostKey]) -> 
     _number_dims(on, book, [key.dims for key in rest])
     # Two keys that differ in label sets beyond the most there may be are one.
     booked = {
-        key: msgspec.structs.replace(key, dims=cost.fold(key.dims)) for key in rest if key.dims not in book.dims
+        key: msgspec.structs.replace(key, dims=_make_coarser(key.dims)) for key in rest if key.dims not in book.dims
     }
     if booked:
         number_keys(on, book, booked.values())
@@ -120,10 +176,14 @@ def number_keys(on: SqlSession, book: NumberBook, wanted: Iterable[CostKey]) -> 
 
 
 def number_prices(on: SqlSession, book: NumberBook, wanted: Iterable[str], rows: Sequence[BookedPrice]) -> None:
-    """A price that was booked stays as it was."""
+    """A price that was booked stays as it was; when it was last looked up, and when it ended, is told anew."""
     known = {row.price_id: row for row in rows}
     fresh = [one for one in dict.fromkeys((*known, *wanted)) if one and one not in book.prices]
     book.prices.update(read_listed(on, questions.FIND_PRICES, fresh))
+    for row in rows:
+        if row.retrieved_at is not None and row.price_id in book.prices:
+            number = book.prices[row.price_id]
+            on.run(questions.RENEW_PRICE, (row.retrieved_at, row.valid_to, number, row.retrieved_at))
     rest = [one for one in fresh if one not in book.prices]
     _add(
         on, "cost_prices", questions.PRICES, book.prices, rest,
@@ -132,7 +192,7 @@ def number_prices(on: SqlSession, book: NumberBook, wanted: Iterable[str], rows:
 
 
 def _number_dims(on: SqlSession, book: NumberBook, wanted: Sequence[Dims]) -> None:
-    """Those beyond the most there may be get none, but for what they are folded to."""
+    """Those beyond the most there may be get none, but for what they are folded to: as many softened ones again."""
     fresh = {_digest(dims): dims for dims in wanted if dims not in book.dims}
     if not fresh:
         return
@@ -140,10 +200,13 @@ def _number_dims(on: SqlSession, book: NumberBook, wanted: Sequence[Dims]) -> No
         book.dims[fresh[digest]] = number
     rest = {dims: digest for digest, dims in fresh.items() if dims not in book.dims}
     ((there,),) = on.rows(questions.COUNT_DIMS)
-    folded = [dims for dims in rest if dims == cost.fold(dims)]
-    allowed = [dims for dims in rest if dims not in folded][: max(0, cost.MOST_LABEL_SETS - there)]
+    allowed = list[Dims]()
+    for dims in rest:
+        room = cost.MOST_LABEL_SETS * (2 if dims == cost.soften(dims) else 1) - there - len(allowed)
+        if room > 0 or dims == cost.fold(dims):
+            allowed.append(dims)
     _add(
-        on, "cost_dims", questions.DIMS, book.dims, [*allowed, *folded],
+        on, "cost_dims", questions.DIMS, book.dims, allowed,
         lambda dims: (
             rest[dims], dims.team, dims.project, dims.experiment_id, dims.cost_center, dims.user,
             msgspec.json.encode(dict(dims.labels)).decode(),
@@ -151,11 +214,16 @@ def _number_dims(on: SqlSession, book: NumberBook, wanted: Sequence[Dims]) -> No
     )
 
 
+def _make_coarser(dims: Dims) -> Dims:
+    softened = cost.soften(dims)
+    return cost.fold(dims) if softened == dims else softened
+
+
 def _fields(key: CostKey) -> SqlRow:
-    return (
-        key.cluster, key.node, key.instance_type, key.region, key.capacity_type.value, key.gpu_model, key.sharing.value,
-        key.namespace, key.owner_kind, key.owner_name, key.workload_type,
-    )
+    return tuple(map(cost.as_booked, (
+        key.cluster, key.node, key.instance_type, key.region, _SPELT[key.capacity_type], key.gpu_model,
+        _SPELT[key.sharing], key.namespace, key.owner_kind, key.owner_name, key.workload_type,
+    )))
 
 
 def _digest(noun: CostKey | Dims) -> str:

@@ -5,7 +5,6 @@ written. Invariant: on one part of one GPU no two intervals overlap. What was su
 up anew: `rolled_until` goes back in the same transaction, so that no report shows the old sums.
 """
 
-import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -43,12 +42,11 @@ class StaleWriter(Exception):
 
 
 def claim(on: SqlSession, book: NumberBook, epoch: int) -> StoredMeta:
-    """First in every transaction that writes."""
+    """First in every transaction that writes. Raises StaleWriter and LedgerWentBack."""
     before = read_meta(on)
-    if on.run(questions.CLAIM, (epoch, book.writer, epoch)) != 1:
+    book.heed(before)
+    if on.run(questions.CLAIM, (epoch, book.sign(epoch), epoch)) != 1:
         raise StaleWriter(f"the ledger is kept by a writer of epoch {read_meta(on).meta.epoch}, and ours is {epoch}")
-    if before.writer != book.writer:  # what we remember may have changed since
-        book.forget()
     return before
 
 
@@ -103,8 +101,7 @@ def _check(
 ) -> tuple[Sequence[Interval], PackedHours]:
     """Those that are good by themselves, with their hours."""
     packed = ledger_rows.pack_hours(intervals)
-    faults = map(ledger_rows.find_fault, intervals, itertools.repeat(meta.intervals_from))
-    bad = {**packed.odd, **{at: because for at, because in enumerate(faults) if because}}
+    bad = {**packed.odd, **ledger_rows.find_faults(intervals, meta.intervals_from)}
     if not bad:
         return intervals, packed
     refused += [ledger_rows.refuse(intervals[at].ref, bad[at]) for at in sorted(bad)]

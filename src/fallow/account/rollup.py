@@ -92,7 +92,7 @@ def fill_energy(packed: bytes | None, other: bytes | None) -> bytes | None:
 def _pack(rows: Sequence[Hours], width: int, most: int) -> tuple[list[bytes | None], list[int]]:
     blank = 256**width - 1
     flat = [blank if one is None else one for row in rows for one in row]
-    if not flat:
+    if flat.count(blank) == len(flat):
         return [None] * len(rows), []
     if min(flat) < 0 or max(flat) > blank:
         odd = [at for at, row in enumerate(rows) if any(one is not None and not 0 <= one <= most for one in row)]
@@ -129,6 +129,19 @@ def _fill(packed: bytes | None, other: bytes | None, width: int) -> bytes | None
 
 def mean_uses(begins: Sequence[int], ends: Sequence[int], packed: Sequence[bytes | None]) -> list[int | None]:
     """Of the hours that were measured, by the seconds that each row has of them."""
+    found = [
+        None if one is None or begin >= end else int.from_bytes(one) if len(one) == _USE_BYTES else NOT_KNOWN
+        for one, begin, end in zip(packed, begins, ends, strict=True)
+    ]
+    several = [at for at, mean in enumerate(found) if mean == NOT_KNOWN]
+    if several:
+        of_them = ([column[at] for at in several] for column in (begins, ends, packed))
+        for at, mean in zip(several, _mean_hours(*of_them), strict=True):  # type: ignore[arg-type]
+            found[at] = mean
+    return found
+
+
+def _mean_hours(begins: Sequence[int], ends: Sequence[int], packed: Sequence[bytes | None]) -> list[int | None]:
     length, values = _spread(packed, _USE_BYTES)
     if not len(values):
         return [None] * len(packed)

@@ -13,22 +13,13 @@ from fallow import names, telemetry
 from fallow.account.chronicle import Chapter
 from fallow.account.demand_hours import DemandHours
 from fallow.account.spot_hours import SpotHours
+from fallow.decide import scaling as deciding
 from fallow.model import cluster, scaling_status
 from fallow.model.cost import CapacityType, DemandHour
 from fallow.model.history import AuditEntry, CameBy, Happened
 from fallow.model.policies.scaling import NodePool, ScalingPolicy
-from fallow.model.scaling import (
-    DrainKind,
-    Fit,
-    Grow,
-    GrowReason,
-    PolicyPlan,
-    ScaledNode,
-    ScaledPod,
-    ScalingPlan,
-    ScalingSight,
-    WaitHold,
-)
+from fallow.model.scaling import DrainKind, ScaledNode, ScalingSight, WaitHold
+from fallow.model.scaling_plan import Fit, Grow, GrowReason, PolicyPlan, ScalingPlan
 from fallow.model.seen import sure
 from fallow.model.units import DAY, Instant, Seconds
 
@@ -252,25 +243,21 @@ def _find_spot_savings(sight: ScalingSight, owner: Mapping[str, str]) -> dict[tu
 
 
 def count_demand(sight: ScalingSight, plan: ScalingPlan) -> dict[str, float]:
-    """GPUs held on a policy's nodes, and waited for by pods that need one; none where pods are not seen."""
+    """GPUs held on a policy's nodes, and waited for by pods that need one; none where pods are not seen, or the policy
+    does not stand for its nodes. A pod that fits no pool, or a cloud that does not answer, hides nobody's demand."""
     if plan.unseen:
         return {}
     owner = {judged.node: judged.policy for judged in plan.nodes if judged.policy}
     waiting = {verdict.pod.uid: verdict.policy for verdict in plan.pods if verdict.fit is Fit.NeedsNode}
     replicas = {node.name: _replicas(node) for node in sure(sight.nodes)}
-    found = {each.policy.name: 0.0 for each in plan.policies if not each.blocked}
+    found = {each.policy.name: 0.0 for each in plan.policies if deciding.FATAL.isdisjoint(each.blocked)}
     for pod in sure(sight.pods):
         policy = owner.get(pod.node, "") if pod.node else waiting.get(pod.id.uid, "")
         if policy in found and pod.held is not WaitHold.Placeholder:
-            found[policy] += _gpus_of(pod, replicas.get(pod.node, 1))
+            found[policy] += deciding.measure(pod.asks, replicas.get(pod.node, deciding.SHARES)) / 1000
     return found
 
 
 def _replicas(node: ScaledNode) -> int:
     text = node.labels.get(names.GPU_REPLICAS, "1")
     return max(1, int(text)) if text.isdecimal() and len(text) < 4 else 1
-
-
-def _gpus_of(pod: ScaledPod, replicas: int) -> float:
-    shared = pod.asks.get(names.GPU_SHARED, 0) / replicas
-    return pod.asks.get(names.GPU, 0) + shared

@@ -18,6 +18,7 @@ from fallow.model.cost import WHOLE, Micro, Second, Sharing
 from fallow.model.shares import GpuSlot, PhysicalUnit
 
 _ALL = (Fraction(0), Fraction(1))
+_WHOLLY = (Sharing.exclusive, Sharing.mig, Sharing.timeslicing, Sharing.mps)  # where no slots are laid out
 
 
 class Seat(msgspec.Struct, frozen=True):
@@ -164,7 +165,7 @@ class Host:
             fits = (slot for slot in slots if slot.resource == unit.resource and slot.name not in taken)
             slot = next(fits, None)
             return None if slot is None else Seat(gpu, slot.name, slot.share, slot.low, slot.high)
-        if unit.sharing in (Sharing.exclusive, Sharing.mig, Sharing.timeslicing, Sharing.mps):
+        if unit.sharing in _WHOLLY:
             return None if beside else Seat(gpu, "", WHOLE, *_ALL)
         group = self.groups.get(unit.group)
         if group not in (None, gpu.name) or (unit.group and group is None and beside):

@@ -37,6 +37,8 @@ class Versions(Generic[T]):
         self.since, self.values = [since], [value]
 
     def at(self, second: Second) -> T:
+        if second >= self.since[-1]:  # nearly always
+            return self.values[-1]
         return self.values[max(0, bisect.bisect_right(self.since, second) - 1)]
 
     @property

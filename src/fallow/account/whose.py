@@ -145,11 +145,17 @@ class Whose:
             values["team"] = cost.PLATFORM
         else:
             kept = sorted([*kept, *self._find_paid_by(space)])
-        dims = Dims(labels=tuple(kept), **values)
-        known = self._dims.get(dims)
-        if known is None and len(self._dims) < cost.MOST_LABEL_SETS:
-            known = self._dims[dims] = dims
-        return cost.fold(dims) if known is None else known
+        return self._bound_dims(Dims(labels=tuple(kept), **values))
+
+    def _bound_dims(self, dims: Dims) -> Dims:
+        """The one object for all that are equal; beyond the most there may be, what is left of it."""
+        for each, most in ((dims, cost.MOST_LABEL_SETS), (cost.soften(dims), 2 * cost.MOST_LABEL_SETS)):
+            if (known := self._dims.get(each)) is not None:
+                return known
+            if len(self._dims) < most:
+                self._dims[each] = each
+                return each
+        return cost.fold(dims)
 
     def _find_paid_by(self, space: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         """Also where the pod says the same: of a set that is folded nothing else is left."""
@@ -163,7 +169,7 @@ def _describe(
 ) -> _HeldBy:
     ref = workload.ref
     kind, _ = work.classify(workload, (pod,), namespaces.find(ref.namespace))
-    return _HeldBy(cost.as_booked(ref.kind), cost.as_booked(ref.name), ref.uid, workload.labels, kind)
+    return _HeldBy(cost.as_foreign(ref.kind), cost.as_foreign(ref.name), ref.uid, workload.labels, kind)
 
 
 def _own(pod: cluster.Pod) -> _HeldBy:
@@ -171,4 +177,4 @@ def _own(pod: cluster.Pod) -> _HeldBy:
     above = pod.owner
     if above is None:
         return _HeldBy("Pod", pod.name, pod.uid, {})
-    return _HeldBy(cost.as_booked(above.kind), cost.as_booked(above.name), above.uid, {})
+    return _HeldBy(cost.as_foreign(above.kind), cost.as_foreign(above.name), above.uid, {})

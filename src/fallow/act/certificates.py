@@ -8,10 +8,11 @@ whole; a failure leaves everything as it was.
 """
 
 import base64
+import contextlib
 import datetime
 import logging
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 from cryptography import x509
@@ -22,6 +23,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from fallow import names
 from fallow.clients import errors
 from fallow.clients.kubernetes import api as kubernetes
+from fallow.clients.kubernetes import reviews
 from fallow.model import units
 from fallow.model.units import DAY, Instant, Seconds
 
@@ -35,10 +37,8 @@ OVERLAP: Final[Seconds] = 7 * DAY  # for so long an authority that was replaced 
 _EARLIER: Final[Seconds] = 3600.0  # clocks differ
 _CHANGED: Final = f"{names.GROUP}/authority-changed-at"
 _FIELDS: Final = ("ca.crt", "ca.key", "tls.crt", "tls.key")
-_CONFIGURATIONS: Final = tuple(
-    kubernetes.Resource("admissionregistration.k8s.io", "v1", f"{kind.lower()}s", kind, False)
-    for kind in ("ValidatingWebhookConfiguration", "MutatingWebhookConfiguration")
-)
+
+_Configuration: TypeAlias = tuple[kubernetes.Resource, dict[str, Any]]
 
 
 class Papers(msgspec.Struct, frozen=True):
@@ -161,14 +161,23 @@ class CertificateKeeper:
         self._host = f"{names.WEBHOOK}.{namespace}.svc"
 
     async def look(self, now: Instant) -> None:
-        """The bundle first, then the leaf: nobody is shown a leaf that the API server does not know."""
+        """The bundle first, then the leaf: nobody is shown a leaf that the API server does not know. Where no webhook
+        is installed, or its certificate is none of ours to make, nothing is done."""
+        if not await self._is_ours() or not (configurations := await self._find_configurations()):
+            return
         stored = await self._read()
         known = read_secret(stored or {})
         papers = renew(known, self._host, now)
-        await self._spread(papers.bundle)
+        await self._spread(papers.bundle, configurations)
         if papers != known:
             await self._store(papers, stored)
             log.info("the certificate of the webhook is new, until %s", units.rfc3339(_ends(papers.leaf)))
+
+    async def _is_ours(self) -> bool:
+        """Whoever was given the right to write the Secret makes it. Asked first: a refusal each time would be noise."""
+        return await reviews.may_we(
+            self._api, reviews.AccessWish("update", "", "secrets", self._namespace, names.WEBHOOK_CERTIFICATE)
+        )
 
     async def _read(self) -> Mapping[str, Any] | None:
         try:
@@ -190,14 +199,10 @@ class CertificateKeeper:
         else:
             await self._api.replace(kubernetes.SECRETS, self._namespace, names.WEBHOOK_CERTIFICATE, body)
 
-    async def _spread(self, bundle: bytes) -> None:
-        """Into both configurations, where they are there and say otherwise."""
+    async def _spread(self, bundle: bytes, configurations: list[_Configuration]) -> None:
+        """Into each that says otherwise."""
         said = base64.b64encode(bundle).decode()
-        for resource in _CONFIGURATIONS:
-            try:
-                found = await self._api.get(resource, None, names.WEBHOOK)
-            except errors.NotFound:
-                continue
+        for resource, found in configurations:
             hooks = found.get("webhooks") or []
             operations = [
                 {"op": "add", "path": f"/webhooks/{place}/clientConfig/caBundle", "value": said}
@@ -208,6 +213,13 @@ class CertificateKeeper:
                 await self._api.json_patch(
                     resource, None, names.WEBHOOK, [test, *operations], field_manager=names.FIELD_MANAGER
                 )
+
+    async def _find_configurations(self) -> list[_Configuration]:
+        found = list[_Configuration]()
+        for resource in kubernetes.WEBHOOK_CONFIGURATIONS:
+            with contextlib.suppress(errors.NotFound):
+                found.append((resource, await self._api.get(resource, None, names.WEBHOOK)))
+        return found
 
 
 def read_secret(stored: Mapping[str, Any]) -> Papers | None:

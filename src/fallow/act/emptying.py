@@ -11,15 +11,15 @@ from typing import Any, Final
 import msgspec
 
 from fallow import names
+from fallow.act import evicting
 from fallow.act.events import Announcer
-from fallow.clients import errors
 from fallow.clients.kubernetes import api as kube
 from fallow.model import cluster, emptying, units
+from fallow.model.cluster import PodId
 from fallow.model.emptying import EmptyingRecord, NodeNow
 from fallow.model.units import Instant
 
 _MANAGER: Final = "fallow-consolidation"
-_SAID: Final = 300  # characters of a refusal
 
 
 class Emptier:
@@ -51,22 +51,10 @@ class Emptier:
             raise ValueError("nobody is to be evicted")
         if record != there.record:
             there = await self._patch(there, record)
-        meta = {"name": leaving.name, "namespace": leaving.namespace}
-        body = {
-            "apiVersion": "policy/v1", "kind": "Eviction", "metadata": meta,
-            "deleteOptions": {"preconditions": {"uid": leaving.uid}},
-        }
-        path = kube.PODS.path(leaving.namespace, leaving.name, "eviction")
-        try:
-            await self._api.request("POST", path, body=msgspec.json.encode(body), patience=kube.ONCE)
-        except (errors.NotFound, errors.Conflict):
-            return f"{leaving.namespace}/{leaving.name} is gone already"
-        except errors.ClientError as problem:
-            said = str(problem)[:_SAID]
-            if said != record.refusal:
-                await self._patch(there, msgspec.structs.replace(record, refusal=said))
-            return f"{leaving.namespace}/{leaving.name} was not evicted: {said}"
-        return f"{leaving.namespace}/{leaving.name} was evicted"
+        done = await evicting.evict(self._api, PodId(leaving.namespace, leaving.name, leaving.uid))
+        if done.refusal and done.refusal != record.refusal:
+            await self._patch(there, msgspec.structs.replace(record, refusal=done.refusal))
+        return done.said
 
     async def _patch(self, there: NodeNow, record: EmptyingRecord, spec: dict[str, Any] | None = None) -> NodeNow:
         annotations, labels = {names.EMPTYING: emptying.write(record)}, {names.CONSOLIDATION: names.BEING_EMPTIED}

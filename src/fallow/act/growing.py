@@ -1,46 +1,43 @@
 """Adds nodes: what is asked for stands in the policy's status first, then the cloud is asked; where it has none, the
 next pool at once.
 
-In: a Grow that was decided, the cloud with the targets of its groups, what is in flight. Out: Grown: what is in flight
-and out of stock now, and a sentence. Whoever is killed in between finds the target that it started from in the status:
-asking again is growing once.
-Invariant: no cloud is asked for what is not in the status. What may or may not have been carried out stays in flight.
+In: a Grow that was decided, the cloud, how many machines its groups have and await, what is in flight. Out: Grown: what
+is in flight and out of stock now, and a sentence. Whoever is killed in between finds in the status from how many it
+started: asking again is growing once.
+Invariant: no cloud is asked for what is not in the status. What may or may not have been carried out stays in flight;
+what certainly was not does not.
 """
 
-from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
+from collections.abc import Collection, Mapping, MutableMapping, Sequence
 from typing import Protocol
 
 import msgspec
 
 from fallow.act.scaling_statuses import Deed, ScalingStatuses
 from fallow.clients import errors
-from fallow.clients.clouds import Cloud
+from fallow.clients.clouds import CloudHands
 from fallow.model.cost import CapacityType
 from fallow.model.machines import CloudMachine, Growth
 from fallow.model.policies.scaling import NodePool, ScalingPolicy
-from fallow.model.scaling import Grow, GrowReason, InFlight, PolicyPlan, StockOut
+from fallow.model.scaling import InFlight, StockOut
+from fallow.model.scaling_plan import Grow, GrowReason, PolicyPlan
 from fallow.model.units import Instant
 
 WORDS: Mapping[GrowReason, str] = {GrowReason.Forecast: "prewarm", GrowReason.SpotReplacement: "spot_replace"}
 
 
 class NoteShortage(Protocol):
+    """One more shortage, as the brain remembers it."""
+
     def __call__(
         self, stockouts: Sequence[StockOut], *, pool: str, tier: CapacityType, now: Instant, instance_type: str = "",
         zone: str = "",
     ) -> tuple[StockOut, ...]: ...
 
 
-class Shortages(msgspec.Struct, frozen=True):
-    """What becomes of stock-outs, as the brain has it."""
-
-    note: NoteShortage
-    clear: Callable[..., tuple[StockOut, ...]]
-
-
 class Grown(msgspec.Struct, frozen=True, kw_only=True):
-    """`pool`: where it was asked for, and `count`: how many; None: nowhere. `failure`: what the cloud said that is no
-    shortage."""
+    """`pool`: of which machines are on their way now, and `count`: how many; None: of none, as far as is known.
+    `failure`: what the cloud said that is no shortage."""
 
     in_flight: tuple[InFlight, ...]
     stockouts: tuple[StockOut, ...]
@@ -51,23 +48,24 @@ class Grown(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Grower:
-    def __init__(self, statuses: ScalingStatuses, shortages: Shortages) -> None:
-        self._statuses, self._shortages = statuses, shortages
+    def __init__(self, statuses: ScalingStatuses, note_shortage: NoteShortage) -> None:
+        self._statuses, self._note_shortage = statuses, note_shortage
 
     async def grow(
-        self, policy: ScalingPolicy, wanted: Grow, cloud: Cloud, targets: MutableMapping[str, int],
+        self, policy: ScalingPolicy, wanted: Grow, cloud: CloudHands, there: MutableMapping[str, int],
         before: Grown, now: Instant,
     ) -> Grown:
-        """`targets`: of the groups, as the cloud said, and as they become. `before`: what stands in the status. Of no
-        pool more is asked for than it may have: what is lacking then is planned anew. Raises what the API server says
-        where that cannot be written: nothing was asked for then."""
+        """`there`: machines of the groups, those still to be started included, and as they become. `before`: what
+        stands in the status. Of no pool more is asked for than it may have: what is lacking then is planned anew. A
+        shortage is forgotten when machines come, not when a target is taken. Raises what the API server says where that
+        cannot be written: nothing was asked for then."""
         in_flight, stockouts, said = before.in_flight, before.stockouts, list[str]()
-        for pool in (wanted.pool, *wanted.others):
-            base = targets.get(pool.group)
+        for pool, many in ((wanted.pool, wanted.count), *((each.pool, each.count) for each in wanted.others)):
+            base = there.get(pool.group)
             if base is None:
                 said.append(f"pool {pool.name}: the size of its group is not known")
                 continue
-            count = min(wanted.count, pool.most - base)
+            count = min(many, pool.most - base)
             if count <= 0:
                 said.append(f"pool {pool.name} has as many as it may")
                 continue
@@ -86,23 +84,26 @@ class Grower:
                 await self._statuses.note_growth(policy, in_flight, stockouts, None, now, stood=stood)
                 said.append(f"pool {pool.name}: {problem}")
                 continue
-            except (errors.Conflict, errors.Invalid) as problem:  # it was not done, and is planned anew
-                await self._statuses.note_growth(policy, in_flight, stockouts, None, now, stood=stood)
-                said.append(f"pool {pool.name}: {problem}")
-                break
-            except errors.ClientError as problem:  # it may have heard us: what is in flight will show
+            except errors.ClientError as problem:
+                if _is_undone(problem):
+                    await self._statuses.note_growth(policy, in_flight, stockouts, None, now, stood=stood)
+                else:  # it may have heard us: what is in flight will show
+                    in_flight = (*in_flight, made)
+                is_stale = isinstance(problem, errors.Conflict | errors.Invalid)  # planned anew, and no fault of its
+                said.append(f"pool {pool.name}: {'' if is_stale else 'its cloud failed: '}{problem}")
                 return Grown(
-                    in_flight=(*in_flight, made), stockouts=stockouts, pool=pool, count=count, failure=str(problem),
-                    said="; ".join([*said, f"pool {pool.name}: its cloud failed: {problem}"]),
+                    in_flight=in_flight, stockouts=stockouts, said="; ".join(said),
+                    failure="" if is_stale else str(problem),
                 )
-            targets[pool.group] = base + count
-            cleared = self._shortages.clear(stockouts, pool=pool.name, tier=pool.tier)
+            there[pool.group] = base + count
             said.append(f"{count} more of pool {pool.name} ({pool.tier}): {wanted.because}")
-            return Grown(in_flight=(*in_flight, made), stockouts=cleared, pool=pool, count=count, said="; ".join(said))
+            return Grown(
+                in_flight=(*in_flight, made), stockouts=stockouts, pool=pool, count=count, said="; ".join(said)
+            )
         return Grown(in_flight=in_flight, stockouts=stockouts, said="; ".join(said) or "no pool can be asked")
 
     async def ask_again(
-        self, plan: PolicyPlan, cloud: Cloud, targets: Mapping[str, int], asked: Collection[str]
+        self, plan: PolicyPlan, cloud: CloudHands, targets: Mapping[str, int], asked: Collection[str]
     ) -> list[str]:
         """What an earlier self wrote down, and may have been killed before it asked: never for more than that.
         `asked`: tokens of what this process asked for. What was done, a sentence each."""
@@ -119,7 +120,7 @@ class Grower:
                 said.append(f"pool {each.pool}: {each.count} more are asked for again")
         return said
 
-    async def drop(self, strays: Sequence[CloudMachine], cloud: Cloud) -> list[str]:
+    async def drop(self, strays: Sequence[CloudMachine], cloud: CloudHands) -> list[str]:
         """Machines that never became nodes."""
         said = list[str]()
         for each in strays:
@@ -135,9 +136,18 @@ class Grower:
         self, stockouts: Sequence[StockOut], pool: NodePool, problem: errors.ClientError, now: Instant
     ) -> tuple[StockOut, ...]:
         kind, zone = (problem.instance_type, problem.zone) if isinstance(problem, errors.OutOfStock) else ("", "")
-        return self._shortages.note(
+        return self._note_shortage(
             stockouts, pool=pool.name, tier=pool.tier, now=now, instance_type=kind, zone=zone
         )
+
+
+def _is_undone(problem: errors.ClientError) -> bool:
+    """Whether what was asked for was certainly not carried out."""
+    if isinstance(problem, errors.Rejected):
+        return problem.status < 500 and problem.status != 408  # one that took too long to ask
+    return isinstance(problem, errors.Misconfigured) or (
+        isinstance(problem, errors.Unreachable) and problem.is_undone
+    )
 
 
 def word_of(wanted: Grow) -> str:

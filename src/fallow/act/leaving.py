@@ -14,16 +14,17 @@ from typing import Any, Final
 import msgspec
 
 from fallow import names
+from fallow.act import evicting
 from fallow.act.events import Announcer
 from fallow.clients import errors
 from fallow.clients.kubernetes import api as kube
-from fallow.model import cluster, scaling, units
+from fallow.model import cluster, leaving, scaling, units
 from fallow.model.cluster import PodId
-from fallow.model.scaling import DrainRecord, LeavingNode, ScaledNode, SpotRecord
+from fallow.model.leaving import LeavingNode
+from fallow.model.scaling import DrainRecord, ScaledNode, SpotRecord
 from fallow.model.units import Instant, Seconds
 
 _MANAGER: Final = "fallow-scaling"
-_SAID: Final = 300  # characters of a refusal
 _LEAST_GRACE: Final = 1  # seconds: 0 would end a pod without a word
 TAINTS: Final = (names.SCALE_DOWN, names.SPOT_INTERRUPTION)
 _NO_DRAIN: Final = {names.SCALE_DOWN: None}
@@ -33,13 +34,14 @@ _TAKEN_OVER: Final = {names.EMPTYING: None}
 
 
 class LeavingDone(msgspec.Struct, frozen=True, kw_only=True):
-    """`refused`: uid of the pod whose eviction was refused. `blocked`: why it never can be granted. `is_changed`: the
-    node is another than was looked at, so that further steps must not rest on it."""
+    """`refused`: uid of the pod that was not evicted; `is_budget`: a budget said so, else asking failed. `blocked`: why
+    it never can be granted. `is_deleted`: a pod was, past the Eviction API."""
 
     said: str
     refused: str = ""
+    is_budget: bool = False
     blocked: str = ""
-    is_changed: bool = False
+    is_deleted: bool = False
 
 
 class LeavingHands:
@@ -47,68 +49,48 @@ class LeavingHands:
         self._api, self._announcer = api, announcer
 
     async def carry_out(
-        self, there: LeavingNode, step: scaling.LeavingStep, now: Instant,
+        self, there: LeavingNode, step: leaving.LeavingStep, now: Instant,
         remove: Callable[[ScaledNode], Awaitable[None]],
     ) -> LeavingDone:
         """`remove`: has the cloud end the node's machine. Raises errors.Conflict where the node is not as it was looked
         at: nothing was done then; and what the cloud says."""
         node = there.node
         match step:
-            case scaling.BeginDrain(record):
+            case leaving.BeginDrain(record):
                 await self._mark(node, {names.SCALE_DOWN: scaling.write(record), **_taken_over(node)}, names.SCALE_DOWN)
                 note = f"it is drained, and its machine then goes: {record.because}"
                 return await self._tell(node, names.Event.SCALE_DOWN, note, now)
-            case scaling.BeginSpot(record):
+            case leaving.BeginSpot(record):
                 said = {names.SPOT_RECORD: scaling.write(record), **_NO_DRAIN, **_taken_over(node)}
                 await self._mark(node, said, names.SPOT_INTERRUPTION)
                 return await self._tell(node, names.Event.SPOT_INTERRUPTED, _tell_spot(record), now)
-            case scaling.EvictNow(pod, grace):
+            case leaving.EvictNow(pod, grace):
                 return await self._evict(node, pod, grace)
-            case scaling.DeleteNow(pod, grace):
+            case leaving.DeleteNow(pod, grace):
                 return await self._delete(pod, grace)
-            case scaling.RemoveMachine(record):
+            case leaving.RemoveMachine(record):
                 await self._write_record(node, record)
                 await remove(node)
-                return LeavingDone(said="its machine was told to go", is_changed=True)
-            case scaling.DeleteNode(because):
+                return LeavingDone(said="its machine was told to go")
+            case leaving.DeleteNode(because):
                 await self._delete_node(node)
-                return LeavingDone(said=f"its Node object was deleted: {because}", is_changed=True)
-            case scaling.UndoDrain(because, uncordons, rests):
+                return LeavingDone(said=f"its Node object was deleted: {because}")
+            case leaving.UndoDrain(because, uncordons, rests):
                 await self._undo(node, uncordons=uncordons, rests_until=now + rests)
                 return await self._tell(node, names.Event.SCALE_DOWN_CANCELLED, because, now)
-            case scaling.StayPut(because):
+            case leaving.StayPut(because):
                 return LeavingDone(said=because)
 
     # ---- pods ----
 
     async def _evict(self, node: ScaledNode, pod: PodId, grace: Seconds | None) -> LeavingDone:
-        options: dict[str, Any] = {"preconditions": {"uid": pod.uid}}
-        if grace is not None:
-            options["gracePeriodSeconds"] = _whole_grace(grace)
-        body = {
-            "apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod.name, "namespace": pod.namespace},
-            "deleteOptions": options,
-        }
-        path, who = kube.PODS.path(pod.namespace, pod.name, "eviction"), f"{pod.namespace}/{pod.name}"
-        try:
-            await self._api.request("POST", path, body=msgspec.json.encode(body), patience=kube.ONCE)
-        except (errors.NotFound, errors.Conflict):
-            return LeavingDone(said=f"{who} is gone already")
-        except errors.ClientError as problem:
-            said = str(problem)[:_SAID]
-            blocked = f"{who}: {said}" if names.SEVERAL_BUDGETS in said else ""
-            is_changed = await self._note_refusal(node, said)
-            return LeavingDone(
-                said=f"{who} was not evicted: {said}", refused=pod.uid, blocked=blocked, is_changed=is_changed
-            )
-        return LeavingDone(said=f"{who} was evicted")
-
-    async def _note_refusal(self, node: ScaledNode, said: str) -> bool:
-        """On the node, where people look; whether that changed it."""
-        if node.drain is None or node.drain.refused == said:
-            return False
-        await self._write_record(node, msgspec.structs.replace(node.drain, refused=said))
-        return True
+        done = await evicting.evict(self._api, pod, None if grace is None else _whole_grace(grace))
+        if not done.refusal:
+            return LeavingDone(said=done.said)
+        blocked = f"{pod.namespace}/{pod.name}: {done.refusal}" if names.SEVERAL_BUDGETS in done.refusal else ""
+        if node.drain is not None and node.drain.refused != done.refusal:  # on the node, where people look
+            await self._write_record(node, msgspec.structs.replace(node.drain, refused=done.refusal))
+        return LeavingDone(said=done.said, refused=pod.uid, is_budget=done.is_budget, blocked=blocked)
 
     async def _delete(self, pod: PodId, grace: Seconds) -> LeavingDone:
         options = {
@@ -120,7 +102,7 @@ class LeavingHands:
             await self._api.request("DELETE", path, body=msgspec.json.encode(options), patience=kube.ONCE)
         except (errors.NotFound, errors.Conflict):
             return LeavingDone(said=f"{who} is gone already")
-        return LeavingDone(said=f"{who} was deleted past its budget: its machine ends anyway")
+        return LeavingDone(said=f"{who} was deleted: its machine ends anyway", is_deleted=True)
 
     # ---- the node ----
 
@@ -147,6 +129,13 @@ class LeavingHands:
         """Annotations of ours. `is_as_seen`: only where the node is as it was looked at; else Conflict."""
         await self._send(node, said, is_as_seen=is_as_seen)
 
+    async def mark_told(self, node: ScaledNode, record: DrainRecord) -> None:
+        """Its cloud has heard that it goes. A node that is gone by now needs no mark."""
+        try:
+            await self.note(node, {names.SCALE_DOWN: scaling.write(msgspec.structs.replace(record, is_told=True))})
+        except errors.NotFound:
+            return
+
     async def _delete_node(self, node: ScaledNode) -> None:
         try:
             await self._api.delete(kube.NODES, None, node.name, uid=node.uid, resource_version=node.version)
@@ -167,7 +156,7 @@ class LeavingHands:
 
     async def _tell(self, node: ScaledNode, reason: str, note: str, now: Instant) -> LeavingDone:
         await self._announcer.announce(node_ref(node), reason, note, now)
-        return LeavingDone(said=note, is_changed=True)
+        return LeavingDone(said=note)
 
 
 def node_ref(node: ScaledNode) -> cluster.Ref:

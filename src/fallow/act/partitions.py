@@ -1,7 +1,7 @@
 """The hands that change nodes for sharing: labels, cordons, records; keys of NVIDIA's ConfigMaps; evictions; statuses.
 
 In: the writes of a NodeTurn, in their order. Out: whether each was done. One that is refused or overtaken ends its
-turn: the next look finds what is missing.
+turn, but for an eviction: the next look finds what is missing.
 Invariant: a node is changed in one request, guarded by the version that was seen, with the record in it. Of the device
 plugin's ConfigMap only keys that begin with fallow- are ever written; a pod is evicted by its uid.
 """
@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from fallow import names
-from fallow.act import share_statuses
+from fallow.act import evicting, share_statuses
 from fallow.act.events import Announcer
 from fallow.clients import errors
 from fallow.clients.kubernetes import api as kube
@@ -104,13 +104,7 @@ class PartitionHands:
         await self._api.merge_patch(kube.CONFIG_MAPS, namespace, name, change, field_manager=names.FIELD_MANAGER)
 
     async def _evict(self, write: EvictPod) -> None:
-        body = {
-            "apiVersion": "policy/v1", "kind": "Eviction",
-            "metadata": {"name": write.name, "namespace": write.namespace},
-            "deleteOptions": {"preconditions": {"uid": write.uid}},
-        }
-        path = kube.PODS.path(write.namespace, write.name, "eviction")
-        await self._api.request("POST", path, body=msgspec.json.encode(body), patience=kube.ONCE)
+        await evicting.send(self._api, cluster.PodId(write.namespace, write.name, write.uid))
 
     async def _set_finalizer(self, write: SetFinalizer) -> None:
         found = await self._api.get(kube.NODE_CONFIGS, None, write.config)

@@ -9,7 +9,7 @@ import logging
 import math
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -21,17 +21,8 @@ from fallow.model import scaling_status, units
 from fallow.model.cost import CapacityType
 from fallow.model.policies import crd, scaling_crd
 from fallow.model.policies.scaling import ScalingPolicy
-from fallow.model.scaling import (
-    Blocked,
-    Brake,
-    DemandGuess,
-    GangAsk,
-    GangState,
-    InFlight,
-    PolicyPlan,
-    SpotRuns,
-    StockOut,
-)
+from fallow.model.scaling import GangState, InFlight, SpotRuns, StockOut
+from fallow.model.scaling_plan import Blocked, Brake, DemandGuess, GangAsk, PolicyPlan
 from fallow.model.units import Instant, Seconds
 
 log = logging.getLogger("fallow")
@@ -57,8 +48,17 @@ class Deed(msgspec.Struct, frozen=True, kw_only=True):
     full_at: int | None = None
 
 
+class StatusApi(Protocol):
+    """As kube.Api has it."""
+
+    async def apply(
+        self, resource: kube.Resource, namespace: str | None, name: str, body: Mapping[str, Any], *, field_manager: str,
+        force: bool = False, dry_run: bool = False, subresource: str | None = None,
+    ) -> dict[str, Any]: ...
+
+
 class ScalingStatuses:
-    def __init__(self, api: kube.Api) -> None:
+    def __init__(self, api: StatusApi) -> None:
         self._api, self._is_failing = api, False
         self._sent: dict[str, tuple[float, dict[str, Any]]] = {}  # by uid: what was written last, and when
 

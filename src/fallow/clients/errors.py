@@ -3,8 +3,10 @@
     ClientError                 something outside did not do what was asked
     ├── Misconfigured           our own files or settings cannot work; nothing was sent; below it:
     │                           NoCluster, nobody said which one
-    ├── Unreachable             no connection, no answer in time, TLS refused
-    ├── BadAnswer               an answer came, and it cannot be read or believed
+    ├── Unreachable             no connection, no answer in time, TLS refused; below it:
+    │                           Vanished, it answers, and what we kept there is gone
+    ├── BadAnswer               an answer came, and it cannot be read or believed; below it:
+    │                           BadValue, a value that no database of this kind can keep
     ├── DriverDown              the GPU driver does not work at all (carries the driver's code)
     ├── OutOfStock              a cloud has no such machine now
     ├── QuotaSpent              a cloud gives us no more of them
@@ -45,8 +47,16 @@ class Unreachable(ClientError):
         self.retry_after = retry_after
 
 
+class Vanished(Unreachable):
+    """A database is there, and what we kept in it is gone: it is to be opened anew."""
+
+
 class BadAnswer(ClientError):
     """An answer came, and it cannot be read or believed."""
+
+
+class BadValue(BadAnswer):
+    """A database cannot keep a value that it was given, today or tomorrow; nothing was written."""
 
 
 class OutOfStock(ClientError):

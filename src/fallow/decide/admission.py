@@ -16,10 +16,18 @@ import msgspec
 
 from fallow import names
 from fallow.model import pointers, units
-from fallow.model.policies.budget import STALE_AFTER, ClaimWanted, CostBudget, EnforcementMode, PodTraits
+from fallow.model.policies.budget import (
+    MOST_CLAIMS,
+    STALE_AFTER,
+    ClaimWanted,
+    CostBudget,
+    EnforcementMode,
+    PodTraits,
+)
 from fallow.model.units import Instant
 
 Patch: TypeAlias = tuple[dict[str, Any], ...]  # operations of a JSON patch
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _MOST_TERMS: Final = 60  # of one node affinity, with ours multiplied in: beyond, a pod waits behind the gate instead
 _ON_DEMAND: Final = frozenset({"on-demand", "on_demand", "ON_DEMAND", "ondemand", "regular"})
 _CHEAP: Final = dict(names.CHEAP_NODES)
@@ -98,6 +106,13 @@ def look_past(pod: PodWanted, *, is_exempt: bool) -> AdmitReason | None:
     return AdmitReason.Exempt if is_exempt else None
 
 
+def find_too_many(pod: PodWanted) -> str:
+    """Why what its claims ask for is not looked at, so that it counts as asking for GPUs; "": it is."""
+    if len(set(pod.claims)) <= MOST_CLAIMS:
+        return ""
+    return f"it names more than {MOST_CLAIMS} claims, which counts as asking for GPUs: name fewer"
+
+
 def find_meant(restricting: Restricting, whose: PodTraits) -> tuple[tuple[CostBudget, ...], AdmitReason]:
     """Those that surely mean it; and why, where there is none."""
     covered = [(each, each.scope.covers(whose, payer=True)) for each in restricting.budgets]
@@ -165,16 +180,26 @@ def _keep_to_cheap(pod: PodWanted) -> dict[str, Any] | None:
         return None
     affinity = {key: dict(value) for key, value in (pod.affinity or {}).items() if isinstance(value, Mapping)}
     node = affinity.setdefault("nodeAffinity", {})
-    required = node.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
-    terms = required.get("nodeSelectorTerms") or [{}]
-    if all(_is_cheap(term) for term in terms):
+    if keeps_to_cheap(pod.affinity):
         return dict(pod.affinity or {})
-    fitting = [term for term in terms if not _demands_on_demand(term)]
+    fitting = [term for term in _list_terms(pod.affinity) if not _demands_on_demand(term)]
     made = [_with(term, key, values) for term in fitting for key, values in names.CHEAP_NODES]
     if not made or len(made) > _MOST_TERMS:
         return None
-    node["requiredDuringSchedulingIgnoredDuringExecution"] = {"nodeSelectorTerms": made}
+    node[_REQUIRED] = {"nodeSelectorTerms": made}
     return affinity
+
+
+def keeps_to_cheap(affinity: Mapping[str, Any] | None) -> bool:
+    """By this a pod can run on spot or reserved nodes alone, whoever wrote it."""
+    return all(_is_cheap(term) for term in _list_terms(affinity))
+
+
+def _list_terms(affinity: Mapping[str, Any] | None) -> Sequence[Mapping[str, Any]]:
+    """One of them must fit; without any, every node does."""
+    node = (affinity or {}).get("nodeAffinity")
+    required = (node.get(_REQUIRED) if isinstance(node, Mapping) else None) or {}
+    return required.get("nodeSelectorTerms") or [{}]
 
 
 def _with(term: Mapping[str, Any], key: str, values: Sequence[str]) -> dict[str, Any]:

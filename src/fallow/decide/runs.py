@@ -40,6 +40,9 @@ _FEWEST_OWN: Final = 3
 _SHRINK: Final = 10  # as many runs of its class weigh as much as what is known of the group
 _RIDGE: Final = 1.0
 _REFIT: Final = 50  # runs after which the line is drawn anew
+_LONGEST: Final = 10 * 365 * 24 * 60.0  # minutes: nothing that ran for longer was ever booked
+_MOST_GPUS: Final = 1_000_000
+_LATEST: Final = 253_402_300_799.0  # the end of the year 9999: of no later second a date can be told
 _WORDS: Final = ("pytorch", "tensorflow", "jupyter")
 MOST_NAMED: Final = 10  # of those who could make room for one that waits
 _WORTH: Final = (3, 10)  # of what remains, a task must be shorter than this to be let in
@@ -48,13 +51,23 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 Guess: TypeAlias = tuple[float, Foretold]
 
 
+def _is_sane(run: PastRun) -> bool:
+    """One that cannot be true would spoil the means of all that are like it, and the order of the rest."""
+    use = 0.0 if run.use is None else run.use
+    return 0 <= run.minutes <= _LONGEST and 0 <= use <= 1 and 0 <= run.task.gpus <= _MOST_GPUS and all(
+        0 <= each <= _LATEST for each in (run.task.begins_at, run.task.memory_gib, run.task.cores)
+    )
+
+
 class Past:
     """Runs in the order of their ends, and what they tell of one figure of a task."""
 
     def __init__(
         self, runs: Iterable[PastRun], figure: Callable[[PastRun], float | None], least: float, most: float
     ) -> None:
-        measured = [(run.ended_at, run.task, value) for run in runs if (value := figure(run)) is not None]
+        measured = [
+            (run.ended_at, run.task, value) for run in runs if _is_sane(run) and (value := figure(run)) is not None
+        ]
         self._rows = sorted(measured, key=lambda row: (row[0], row[1].owner))[-LONGEST:]
         self._least, self._most = least, most
         self._seen = _Seen()
@@ -205,7 +218,7 @@ class Rests:
     """What remained of runs, from how long they had gone on: by the owner, and by the median of all as a rival."""
 
     def __init__(self, runs: Sequence[PastRun]) -> None:
-        self._runs = sorted(runs, key=lambda run: run.ended_at)[-LONGEST:]
+        self._runs = sorted(filter(_is_sane, runs), key=lambda run: run.ended_at)[-LONGEST:]
         self._of_owner = defaultdict[str, list[PastRun]](list)
         for run in self._runs:
             self._of_owner[run.task.owner].append(run)
@@ -245,6 +258,7 @@ class RunPast:
     """All that is known of runs, made ready once for many questions."""
 
     def __init__(self, runs: Sequence[PastRun]) -> None:
+        runs = [run for run in runs if _is_sane(run)]
         self.count, self._own = len(runs), Counter(run.task.owner for run in runs)
         self.minutes, self.use, self.rests = past_minutes(runs), past_use(runs), Rests(runs)
 

@@ -8,14 +8,14 @@ Invariant: what was delivered is written down and is never sent again.
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from enum import StrEnum
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
 from fallow.model import cost
 from fallow.model.cluster import Ref
 from fallow.model.cost import BookedAlert, BudgetReading, Nano, Second
-from fallow.model.policies.budget import AlertRule, CostBudget, EnforcementMode, ThrottleRule
+from fallow.model.policies.budget import AlertRule, ClaimWanted, CostBudget, EnforcementMode, ThrottleRule
 from fallow.model.units import Instant
 
 
@@ -277,14 +277,19 @@ class BudgetPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GatedPod(msgspec.Struct, frozen=True, kw_only=True):
-    """A pod that waits behind our gate. `budgets`: names, as the webhook wrote them on it. `gpus` None: how many it
-    asks for cannot be read. `gates`: all that it has, in their order."""
+    """A pod that waits behind our gate. `budgets`: names as they stand on it, which its maker may write as well as the
+    webhook. `gpus`: at least so many; None: a claim that it names is not there, so that it cannot run. `is_counted`:
+    they are not more. `gates`: all that it has, in their order."""
 
     ref: Ref
     created_at: Instant
     gpus: int | None
     budgets: tuple[str, ...]
     gates: tuple[str, ...]
+    is_counted: bool = True
+    labels: Mapping[str, str] = {}
+    claims: tuple[ClaimWanted, ...] = ()
+    affinity: Mapping[str, Any] | None = None
 
 
 def money(nano: Nano) -> Decimal:

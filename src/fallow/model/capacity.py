@@ -9,7 +9,10 @@ from typing import Final
 
 import msgspec
 
+from fallow import names
 from fallow.model.units import Instant
+
+LOSES_WORK: Final = "does work that an eviction would lose"
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,6 +28,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     is_renamed: bool = False
     gpu_memory: int | None = None  # MiB of each of its GPUs; None: not known
     left_out: str = ""  # why nothing is to be placed there
+    taints: tuple[str, ...] = ()  # effects of the taint nvidia.com/gpu, which keep out who does not tolerate them
 
 
 class Needs(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -38,6 +42,9 @@ class Needs(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     unknown: str = ""  # why it cannot be said what it takes
     unclear: str = ""  # why it cannot be said where it fits
     fixed: str = ""  # why it must not be moved
+    scheduler: str = names.DEFAULT_SCHEDULER
+    tolerates: tuple[str, ...] = ()  # of the effects of that taint, those that it does, whatever the taint's value
+    beyond: str = ""  # what else decides where it goes, and is not counted
 
 
 class Tenant(msgspec.Struct, frozen=True, gc=False):

@@ -7,7 +7,7 @@ Invariant: at every second the slices of one GPU, with what nobody holds, are WH
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from enum import StrEnum
 from typing import Final, TypeAlias
@@ -94,6 +94,18 @@ class Dims(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
 
 
 MOST_LABEL_SETS: Final = 10_000
+ESTIMATE: Final = "~"  # how the id of a price ends that was taken for one which nobody knows
+
+
+def soften(dims: Dims) -> Dims:
+    """The first step of folding: without what is another for every run or person. Whose it is stays."""
+    if dims == Dims():
+        return dims
+    return Dims(dims.team, dims.project, OTHER, dims.cost_center, OTHER, ((OTHER, OTHER), *_list_paid(dims)))
+
+
+def _list_paid(dims: Dims) -> Iterator[tuple[str, str]]:
+    return (pair for pair in dims.labels if pair[0].startswith(PAYER))
 
 
 def fold(dims: Dims) -> Dims:
@@ -101,9 +113,8 @@ def fold(dims: Dims) -> Dims:
     make a budget blind; and a team that is a key of ours, for no label begins so."""
     if dims == Dims():
         return dims
-    paid = (pair for pair in dims.labels if pair[0].startswith(PAYER))
     team = dims.team if dims.team.startswith("__") else OTHER
-    return Dims(team, OTHER, OTHER, OTHER, OTHER, ((OTHER, OTHER), *paid))
+    return Dims(team, OTHER, OTHER, OTHER, OTHER, ((OTHER, OTHER), *_list_paid(dims)))
 
 
 class CostKey(msgspec.Struct, frozen=True, kw_only=True, gc=False, cache_hash=True):
@@ -224,6 +235,11 @@ def as_booked(text: str) -> str:
     """As the ledger has what tenants may write as they like (whom a pod says to belong to, until when it is
     acknowledged): PostgreSQL takes no NUL and would refuse everybody's batch for one, and no name has more letters."""
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}")[:MOST_LETTERS]
+
+
+def as_foreign(text: str) -> str:
+    """The same of a name that is no key of ours: those begin with two underscores (`__idle__`)."""
+    return as_booked(f"_{text.lstrip('_')}" if text.startswith("__") else text)
 
 
 def divide(total: int, weights: tuple[int, ...]) -> tuple[int, ...]:
@@ -381,6 +397,11 @@ class BookedPrice(msgspec.Struct, frozen=True, kw_only=True):
     valid_to: Second | None = None
     source: str = ""
     retrieved_at: Second | None = None
+
+    @property
+    def is_estimated(self) -> bool:
+        """By its region or model it was not quite the price of what it was booked for."""
+        return self.price_id.endswith(ESTIMATE)
 
     def is_stale(self, at: Second, longest: Seconds) -> bool:
         """Also one of which nobody knows how old it is."""

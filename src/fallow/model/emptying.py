@@ -68,6 +68,7 @@ class NodeNow(msgspec.Struct, frozen=True):
     is_broken: bool  # there is a record, and it cannot be read
     pods: tuple[EmptiedPod, ...]
     ready: int = 0  # of the pods of the owner whose pod is leaving, those that are Ready elsewhere
+    has_place_held: bool = False  # for a pod that is moved there
 
 
 class Begin(msgspec.Struct, frozen=True):

@@ -38,6 +38,9 @@ class Happened(StrEnum):
     drain_undone = "drainUndone"
     node_removed = "nodeRemoved"
     interrupted = "spotInterrupted"  # a cloud takes a node back
+    move_begun = "moveBegun"  # of a pod, so that another fits in its place
+    pod_moved = "podMoved"
+    move_stopped = "moveStopped"
 
 
 class CameBy(StrEnum):

@@ -36,7 +36,8 @@ class MachineShape(msgspec.Struct, frozen=True, kw_only=True):
 
 class MachineGroup(msgspec.Struct, frozen=True, kw_only=True):
     """An Auto Scaling group, an instance group, a scale set or an agent pool. `owner`: another autoscaler that resizes
-    it, as people call it; "": none is known to. `error`: why nothing of it could be read."""
+    it, as people call it; "": none is known to. `mixes`: each new machine of it is on spot or on demand as its cloud
+    chooses. `error`: why nothing of it could be read."""
 
     id: str
     tier: CapacityType = CapacityType.on_demand
@@ -47,6 +48,7 @@ class MachineGroup(msgspec.Struct, frozen=True, kw_only=True):
     target: int | None = None
     shape: MachineShape | None = None
     owner: str = ""
+    mixes: bool = False
     error: str = ""
 
 

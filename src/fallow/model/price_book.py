@@ -19,7 +19,7 @@ import msgspec
 
 from fallow import names
 from fallow.model import gpus, price_table
-from fallow.model.cost import MOST_RATE, UNIT, CapacityType, PriceUnit, Rate
+from fallow.model.cost import ESTIMATE, MOST_RATE, UNIT, CapacityType, PriceUnit, Rate
 from fallow.model.node_facts import NodeFacts
 from fallow.model.price_table import USD, PriceRow
 from fallow.model.units import DAY, Instant, Seconds
@@ -167,10 +167,9 @@ class PriceBook:
     def _rate(self, nano: int, row: PriceRow, facts: NodeFacts, at: Instant, origin: Origin) -> Rate:
         is_given = origin in (Origin.annotation, Origin.given)
         is_guess = row.capacity_type is not CapacityType.unknown and facts.capacity_type is CapacityType.unknown
-        return Rate(
-            nano, row.id, estimated=origin in _ESTIMATES or (is_guess and not is_given),
-            stale=self.is_stale(row, at),
-        )
+        is_estimate = origin in _ESTIMATES or (is_guess and not is_given)
+        price_id = f"{row.id}{ESTIMATE if is_estimate else ''}"
+        return Rate(nano, price_id, estimated=is_estimate, stale=self.is_stale(row, at))
 
     def is_stale(self, row: PriceRow, at: Instant) -> bool:
         return at - row.retrieved_at > self.max_age

@@ -12,7 +12,7 @@ import hashlib
 import io
 import pkgutil
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from enum import StrEnum
 from typing import Final, TypeVar
@@ -154,34 +154,45 @@ def shipped() -> PriceTable:
 
 def read_csv(text: str, currency: str) -> PriceTable:
     """Rows in the order they stand there. Line 1 names the columns, in any order; further ones are not read."""
-    reader = csv.DictReader(io.StringIO(text.removeprefix("\ufeff")), restkey="", strict=True)
+    head, *lines = text.removeprefix("\ufeff").replace("\r\n", "\n").split("\n")
     rows: dict[tuple[str, ...], PriceRow] = {}
     refused = list[RefusedRow]()
     try:
-        if missing := [name for name in _NEEDED if name not in (reader.fieldnames or ())]:
-            return PriceTable((), (RefusedRow(1, f"the columns {', '.join(missing)} are missing"),))
-        for cells in reader:
-            if len(rows) >= MOST_ROWS:
-                refused.append(RefusedRow(reader.line_num, f"there are more than {MOST_ROWS:,} rows"))
-                break
-            _take(cells, reader.line_num, currency, rows, refused)
-    except csv.Error as problem:
-        refused.append(RefusedRow(reader.reader.line_num, f"this is no CSV: {problem}; nothing below it is read"))
+        columns = _split(head)
+    except ValueError as problem:
+        return PriceTable((), (RefusedRow(1, str(problem)),))
+    if missing := [name for name in _NEEDED if name not in columns]:
+        return PriceTable((), (RefusedRow(1, f"the columns {', '.join(missing)} are missing"),))
+    for number, line in enumerate(lines, 2):
+        if len(rows) >= MOST_ROWS:
+            refused.append(RefusedRow(number, f"there are more than {MOST_ROWS:,} rows"))
+            break
+        if line.strip():
+            _take(line, columns, number, currency, rows, refused)
     return PriceTable(tuple(rows.values()), tuple(refused))
 
 
+def _split(line: str) -> list[str]:
+    """A row is a line, so that a quote which nobody closes swallows none but its own."""
+    try:
+        return next(csv.reader([line], strict=True), [])
+    except csv.Error as problem:
+        raise ValueError(f"this is no CSV: {problem}") from problem
+
+
 def _take(
-    cells: Mapping[str, str | None], line: int, currency: str, rows: dict[tuple[str, ...], PriceRow],
+    line: str, columns: Sequence[str], number: int, currency: str, rows: dict[tuple[str, ...], PriceRow],
     refused: list[RefusedRow],
 ) -> None:
     try:
-        row = read_row({name: (cells.get(name) or "").strip() for name in COLUMNS}, currency)
+        cells = dict(zip(columns, _split(line), strict=False))  # cells too few are empty, those too many nobody's
+        row = read_row({name: cells.get(name, "").strip() for name in COLUMNS}, currency)
         key = (*row.what, str(row.valid_from), str(row.valid_to))
         if key in rows:
             raise ValueError("an earlier line has a price of the same for the same time")
         rows[key] = row
     except ValueError as problem:
-        refused.append(RefusedRow(line, str(problem)))
+        refused.append(RefusedRow(number, str(problem)))
 
 
 def read_row(cells: Mapping[str, str], currency: str) -> PriceRow:
@@ -220,8 +231,10 @@ def read_price(text: str, currency: str) -> Decimal:
 def check_price(price: Decimal, currency: str) -> Decimal:
     """As it is, or a ValueError that says why nobody can mean it."""
     most = _MOST_PER_HOUR if currency in _LARGE_MONEY else _MOST_PER_HOUR * _SMALL_MONEY_FACTOR
-    if not price.is_finite() or price < 0:
-        raise ValueError(f"price_per_hour {price:.6g} is negative" if price < 0 else f"price_per_hour is {price}")
+    if not price.is_finite():
+        raise ValueError(f"price_per_hour is {price}")
+    if price < 0:
+        raise ValueError(f"price_per_hour {price:.6g} is negative")
     if price > most:
         raise ValueError(f"price_per_hour {price:g} is absurd: more than {most:,} {currency}")
     exponent = price.as_tuple().exponent

@@ -1,8 +1,8 @@
-"""Nodes that come and go, as the brain sees and decides it: who waits, which nodes there are, what comes next.
+"""Nodes that come and go, as the brain sees them: who waits, which nodes there are, what is kept between two cycles.
 
-In: a ScalingSight, all of it at one instant; ScalingMemory, handed back from the cycle before. Out: a ScalingPlan: a
-verdict for every pod that waits and every node of a policy, and the decisions. A node that is drained carries its
-record (`DrainRecord`), one whose cloud takes it back a SpotRecord: what was meant is on the object before it is done.
+In: what the eyes found at one instant (a ScalingSight); ScalingMemory, handed back from the cycle before. What is
+decided of it is scaling_plan.py. A node that is drained carries its record (`DrainRecord`), one whose cloud takes it
+back a SpotRecord: what was meant is on the object before it is done.
 Invariant: what is not known is None or Unseen, and then nothing is removed. Losing the memory makes us slower only.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
@@ -18,7 +18,7 @@ from fallow.model.classes import WorkClass
 from fallow.model.cluster import Owner, PodId
 from fallow.model.cost import CapacityType
 from fallow.model.machines import CloudMachine, MachineGroup, MachineShape, WantOfMachines
-from fallow.model.policies.scaling import NodeDriver, NodePool, PoolTaint, ScalingPolicy
+from fallow.model.policies.scaling import PoolTaint, ScalingPolicy
 from fallow.model.seen import ABSENT, Input, Register
 from fallow.model.units import Instant, Seconds
 
@@ -47,7 +47,7 @@ class WaitHold(StrEnum):
     Placeholder = "Placeholder"  # our own headroom
 
 
-class NodeToleration(msgspec.Struct, frozen=True):
+class NodeToleration(msgspec.Struct, frozen=True, gc=False):
     """`key` "": all. `operator`: Exists or Equal."""
 
     key: str = ""
@@ -59,12 +59,14 @@ class NodeToleration(msgspec.Struct, frozen=True):
 class ScaledPod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A pod that runs or waits, as far as nodes that come and go concern it. `asks`: by resource as nodes advertise it
     (`cpu` in milli-cores, `memory` in MiB, GPU resources in pieces). `unclear`: why it cannot be said what it takes or
-    where it fits; `fixed`: why it must not be moved; "": nothing speaks against it."""
+    where it fits; `fixed`: why it must not be moved; "": nothing speaks against it. `apart`: it only goes to a node on
+    which none of its like is, so that an empty one always does."""
 
     id: PodId
     node: str = ""
     asks: Mapping[str, int]
     unclear: str = ""
+    apart: bool = False
     fixed: str = ""
     held: WaitHold | None = None
     stays: bool = False  # it belongs to its node: a DaemonSet's, or a static pod
@@ -94,7 +96,8 @@ class DrainKind(StrEnum):
 
 
 class DrainRecord(msgspec.Struct, frozen=True, rename="camel"):
-    """On the node in the very patch that cordons it. `removing`: its machine was told to go."""
+    """On the node in the very patch that cordons it. `removing`: from when on its cloud is told to end its machine,
+    `asked`: when last; `is_told`: it has heard it, and that the node goes is in the books."""
 
     v: Literal[1]
     policy: str
@@ -104,17 +107,18 @@ class DrainRecord(msgspec.Struct, frozen=True, rename="camel"):
     cordoned_by_us: bool
     refused: str = ""  # what an eviction was last answered
     removing: Instant | None = None
+    asked: Instant | None = None
+    is_told: bool = False
 
 
 class SpotRecord(msgspec.Struct, frozen=True, rename="camel"):
-    """On the node in the very patch that cordons it: its cloud takes it back. `replaced`: by tokens."""
+    """On the node in the very patch that cordons it: its cloud takes it back."""
 
     v: Literal[1]
     policy: str
     since: Instant
     ends_at: Instant | None  # None: a recommendation
     cordoned_by_us: bool
-    replaced: tuple[str, ...] = ()
 
 
 class ScaledNode(msgspec.Struct, frozen=True, kw_only=True):
@@ -240,8 +244,9 @@ class ScalingSight(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InFlight(msgspec.Struct, frozen=True, kw_only=True):
-    """Machines that were asked for and are no nodes yet. In status first; `base`: the cloud's target then. `machine`:
-    the one that is meant, where nobody asked for it (a group replaced one that went) or it `is_late` and must go."""
+    """Machines that were asked for and are no nodes yet. In status first; `base`: machines that its group had then, or
+    was still to start. `machine`: the one that is meant, where nobody asked for it (a group replaced one that went) or
+    it `is_late` and must go."""
 
     pool: str
     tier: CapacityType
@@ -283,298 +288,16 @@ class RoomAhead(msgspec.Struct, frozen=True, kw_only=True):
 
 class ScalingMemory(msgspec.Struct, frozen=True, kw_only=True):
     """`unneeded`: nodes by uid, since when nobody needs them. `under_used`: share of nodes in the cycle before.
-    `calm`: cycles since a jump of the measurements. `busy`: policies by name, since when all their GPUs are."""
+    `calm`: cycles since a jump of the measurements. `busy`: policies by name, since when all their GPUs are.
+    `taken_at`: of the look it is of."""
 
+    taken_at: Instant | None = None
     unneeded: Mapping[str, Instant] = {}
     under_used: Mapping[str, float] = {}
     calm: Mapping[str, int] = {}
     busy: Mapping[str, Instant] = {}
     failures: Mapping[str, tuple[int, Instant]] = {}  # of the provider, in a row, and the last
-    guessed: Mapping[str, Instant] = {}  # when each policy's demand was last foreseen
-
-
-# ---- what is decided -------------------------------------------------------------------------------------------------
-
-
-class Fit(StrEnum):
-    """What a pod that waits means for nodes."""
-
-    FitsNow = "FitsNow"
-    FitsInFlight = "FitsInFlight"
-    NeedsNode = "NeedsNode"
-    NoPoolFits = "NoPoolFits"
-    Held = "Held"  # see WaitHold
-    CannotTell = "CannotTell"
-
-
-class PodVerdict(msgspec.Struct, frozen=True, kw_only=True):
-    """`where`: a node or a pool. `policy`: whose pools were tried."""
-
-    pod: PodId
-    fit: Fit
-    because: str
-    held: WaitHold | None = None
-    policy: str = ""
-    where: str = ""
-
-
-class NodeStay(StrEnum):
-    """Why a node stays, or what is done with it."""
-
-    Needed = "Needed"
-    Busy = "Busy"
-    UseUnknown = "UseUnknown"
-    NotLongUnneeded = "NotLongUnneeded"
-    Unmovable = "Unmovable"
-    NoRoomElsewhere = "NoRoomElsewhere"
-    Kept = "Kept"
-    Reserved = "Reserved"
-    Prewarmed = "Prewarmed"
-    Rests = "Rests"
-    AtMinimum = "AtMinimum"
-    DemandWaits = "DemandWaits"
-    CoolingDown = "CoolingDown"
-    Disruption = "Disruption"
-    Halted = "Halted"
-    CannotTell = "CannotTell"
-    Cordoned = "Cordoned"  # by somebody else
-    Releasing = "Releasing"  # it is drained, or would be
-    Interrupted = "Interrupted"
-    NotOurs = "NotOurs"  # no policy means it
-
-
-class NodeVerdict(msgspec.Struct, frozen=True, kw_only=True):
-    node: str
-    policy: str
-    stay: NodeStay
-    because: str
-    kind: DrainKind | None = None
-    since: Instant | None = None  # unneeded since
-
-
-class GrowReason(StrEnum):
-    PendingPods = "PendingPods"
-    QueueLong = "QueueLong"
-    QueueSlow = "QueueSlow"
-    HighUtilization = "HighUtilization"
-    Forecast = "Forecast"
-    SpotReplacement = "SpotReplacement"
-
-
-class Grow(msgspec.Struct, frozen=True, kw_only=True):
-    """So many more nodes of a pool. `others`: pools to try in the same cycle where this one is out of stock. `held`:
-    GPUs of the policy that somebody has, where that these are all is the reason."""
-
-    policy: str
-    pool: NodePool
-    tier: CapacityType
-    count: int
-    reason: GrowReason
-    because: str
-    pods: tuple[PodId, ...] = ()
-    instance_type: str = ""
-    price: float | None = None  # of one, an hour
-    others: tuple[NodePool, ...] = ()
-    held: int | None = None
-
-
-class Release(msgspec.Struct, frozen=True, kw_only=True):
-    """Begin to drain a node, so that its machine can go."""
-
-    policy: str
-    node: str
-    uid: str
-    kind: DrainKind
-    because: str
-    moves: tuple[tuple[PodId, str], ...] = ()  # who would go where
-
-
-class Brake(StrEnum):
-    TooManyUnready = "TooManyUnready"
-    MetricsJump = "MetricsJump"
-    Window = "Window"
-    ProviderFailing = "ProviderFailing"
-
-
-class Blocked(StrEnum):
-    """Why a policy does not do what it would."""
-
-    Overlap = "Overlap"
-    OwnedByOtherAutoscaler = "OwnedByOtherAutoscaler"
-    ProviderUnavailable = "ProviderUnavailable"
-    NoPoolFits = "NoPoolFits"
-    LimitReached = "LimitReached"  # of Karpenter's NodePool: pods wait for it
-    Invalid = "Invalid"
-    Disabled = "Disabled"
-    Unseen = "Unseen"  # pods, nodes or who drives are not seen
-
-
-class Headroom(msgspec.Struct, frozen=True, kw_only=True):
-    """What somebody else is asked to start ahead of demand: so many nodes of a pool, `since` when."""
-
-    policy: str
-    pool: NodePool
-    nodes: int
-    since: Instant
-    because: str
-
-
-class GangAsk(msgspec.Struct, frozen=True, kw_only=True):
-    """Nodes that a gang needs at once, asked of cluster-autoscaler: so many of each pool. `request`: the one that
-    stands already; None: it is to be made."""
-
-    policy: str
-    gang: str
-    name: str
-    rooms: tuple[tuple[NodePool, int], ...] = ()
-    request: GangRequest | None = None
-
-    @property
-    def nodes(self) -> int:
-        return self.request.nodes if self.request is not None else sum(count for _, count in self.rooms)
-
-
-class SpotAdvice(msgspec.Struct, frozen=True, kw_only=True):
-    """What share of spot nodes would do, by how often they were taken back on a day. Shown, never applied."""
-
-    share: float
-    daily: float
-    because: str
-
-
-class DemandGuess(msgspec.Struct, frozen=True, kw_only=True):
-    """`peak`: GPUs at the coming one. `model`, `error`: by which, and how far off it was lately. `ahead`: GPUs in each
-    of the coming hours. `refused`: why nothing is started ahead of it; "": something is, or would be."""
-
-    peak: float | None = None
-    utilization: float | None = None
-    nodes: int | None = None
-    confidence: float | None = None
-    busy_at: Instant | None = None
-    model: str = ""
-    error: float | None = None
-    ahead: tuple[float, ...] = ()
-    refused: str = ""
-
-
-class PolicyPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """Of one policy. `blocked`, `brakes`: with a sentence each. `desired`: nodes there should be. `use`: mean of its
-    GPUs; None: not known. `acts`: False where this is only advice. `strays`: machines that never became nodes and go.
-    `wanted`: a pod that waits, by the node that is drained and that it fits. `started`: nodes started ahead of demand
-    that do not say so yet, and until when they stay; `prewarmed`: those whose turn is over, and whether one came.
-    `full_at`: as in the status, or None where somebody came since. `due`: when those who need a node will have waited
-    long enough, where they have not."""
-
-    policy: ScalingPolicy
-    driver: NodeDriver = NodeDriver.direct
-    acts: bool = False
-    blocked: Mapping[Blocked, str] = {}
-    brakes: Mapping[Brake, str] = {}
-    grows: tuple[Grow, ...] = ()
-    releases: tuple[Release, ...] = ()
-    headroom: tuple[Headroom, ...] = ()
-    gangs: tuple[GangAsk, ...] = ()
-    in_flight: tuple[InFlight, ...] = ()
-    arrived: tuple[InFlight, ...] = ()  # of those in status, what is there now
-    late: tuple[InFlight, ...] = ()  # that never came
-    strays: tuple[CloudMachine, ...] = ()
-    wanted: Mapping[str, str] = {}
-    started: Mapping[str, Instant] = {}
-    prewarmed: Mapping[str, bool] = {}
-    stockouts: tuple[StockOut, ...] = ()
-    guess: DemandGuess | None = None
-    spot_advice: SpotAdvice | None = None
-    nodes: int = 0
-    by_tier: Mapping[CapacityType, int] = {}
-    desired: int = 0
-    pending: int = 0
-    use: float | None = None
-    full_at: int | None = None
-    due: Instant | None = None
-    cost: float | None = None  # of an hour of all its nodes; None: of one it is not known
-    because: str = ""
-
-
-class ScalingPlan(msgspec.Struct, frozen=True, kw_only=True):
-    taken_at: Instant
-    policies: tuple[PolicyPlan, ...] = ()
-    pods: tuple[PodVerdict, ...] = ()
-    nodes: tuple[NodeVerdict, ...] = ()
-    memory: ScalingMemory = ScalingMemory()
-    unseen: str = ""  # why nothing could be planned at all
-
-
-# ---- a node that goes, step by step ----------------------------------------------------------------------------------
-
-
-class LeavingNode(msgspec.Struct, frozen=True, kw_only=True):
-    """A node with everybody on it, read just before a step; `use` as it was last measured. `wanted`: a pod that waits
-    and would fit here. `refused`: uids whose eviction was refused so far, `refused_at`: the last time. `blocked`: why
-    an eviction can never be granted. `driver`: who removes the machine."""
-
-    node: ScaledNode
-    pods: tuple[ScaledPod, ...]
-    policy: ScalingPolicy | None  # None: it is gone
-    driver: NodeDriver = NodeDriver.direct
-    wanted: str = ""
-    refused: frozenset[str] = frozenset()
-    refused_at: Instant | None = None
-    blocked: str = ""
-
-
-class BeginDrain(msgspec.Struct, frozen=True):
-    """Record, cordon and taint in one patch."""
-
-    record: DrainRecord
-
-
-class BeginSpot(msgspec.Struct, frozen=True):
-    """Record, cordon and taint in one patch; a record of a drain and its taint go with it."""
-
-    record: SpotRecord
-
-
-class EvictNow(msgspec.Struct, frozen=True):
-    """By the Eviction API, with its uid. `grace` None: the pod's own."""
-
-    pod: PodId
-    grace: Seconds | None = None
-
-
-class DeleteNow(msgspec.Struct, frozen=True):
-    """The machine ends anyway, and a budget refused until the last moment."""
-
-    pod: PodId
-    grace: Seconds
-
-
-class RemoveMachine(msgspec.Struct, frozen=True):
-    """The record first, then the cloud; one that is told so again is no error."""
-
-    record: DrainRecord
-
-
-class DeleteNode(msgspec.Struct, frozen=True):
-    """Its machine is gone, and its object stayed."""
-
-    because: str
-
-
-class UndoDrain(msgspec.Struct, frozen=True):
-    """Taints and records go, and the cordon where it was ours; it then rests."""
-
-    because: str
-    uncordons: bool
-    rests: Seconds = 3600.0
-
-
-class StayPut(msgspec.Struct, frozen=True):
-    because: str
-
-
-LeavingStep: TypeAlias = (
-    BeginDrain | BeginSpot | EvictNow | DeleteNow | RemoveMachine | DeleteNode | UndoDrain | StayPut
-)
+    unanswered: Mapping[str, tuple[int, Instant]] = {}  # looks at what it has, in the same way
 
 
 def read_drain(text: str | None) -> DrainRecord | None:

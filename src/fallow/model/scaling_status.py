@@ -11,7 +11,8 @@ import msgspec
 
 from fallow.model import units
 from fallow.model.cost import CapacityType
-from fallow.model.scaling import Headroom, InFlight, RoomAhead, SpotRuns, StockOut
+from fallow.model.scaling import InFlight, RoomAhead, SpotRuns, StockOut
+from fallow.model.scaling_plan import Headroom
 from fallow.model.units import Instant
 
 

@@ -50,7 +50,9 @@ class AdviceKind(StrEnum):
 
 
 class ShareAdvice(msgspec.Struct, frozen=True, kw_only=True):
-    """`share`: of what it holds now. `score`: 0 to 100; `saves`: a month, in the currency of its bill."""
+    """`share`: of what it holds now. `score`: 0 to 100; `saves`: a month, in the currency of its bill. `replicas`,
+    `clients`: how many such pods could take turns on one GPU, or share it by MPS; 1: none but itself; None: nobody can
+    tell, or it does not hold one whole GPU."""
 
     kind: AdviceKind
     because: str
@@ -58,3 +60,18 @@ class ShareAdvice(msgspec.Struct, frozen=True, kw_only=True):
     share: float = 1.0
     saves: float | None = None
     is_sure: bool = False
+    replicas: int | None = None
+    clients: int | None = None
+
+
+class CrowdAdvice(msgspec.Struct, frozen=True, kw_only=True):
+    """Of pods that hold a whole GPU each, by name: who could share one, whom it would be too small or too busy for, of
+    whom nobody can tell. `replicas`, `clients`: how many of the first take turns on it, or share it by MPS; None: there
+    is none of them. `largest_need`: MiB of any of them."""
+
+    could: tuple[str, ...] = ()
+    alone: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+    replicas: int | None = None
+    clients: int | None = None
+    largest_need: int | None = None

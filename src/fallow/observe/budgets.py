@@ -6,6 +6,7 @@ Invariant: a kind that the server does not have is absent; one that cannot be se
 float.
 """
 
+import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
@@ -28,6 +29,8 @@ _NOTHING = msgspec.Raw(b"null")
 _REMEMBERED: Seconds = 60.0  # the labels of an owner: for so long
 _MOST_REMEMBERED = 5000
 _MOST_OWNERS = 8  # above each other
+_DISCOVERED: Seconds = 60.0  # so long no kind is looked for anew: anybody may name any kind as the owner of a pod
+_FAILED: Seconds = 5.0  # ... after a look that failed
 
 _OURS = (f"{names.GROUP}/", f"{names.SEED_GROUP}/")
 
@@ -202,6 +205,8 @@ class TopOwners:
         self._api, self._monotonic = api, monotonic
         self._known: dict[tuple[str, str], tuple[float, Input[TopOwner]]] = {}
         self._served = discovery.Discovery((), {})
+        self._discovery: asyncio.Future[discovery.Discovery] | None = None
+        self._discovered_at = 0.0
 
     async def read_above(self, namespace: str, references: list[OwnerRef] | None) -> Input[Mapping[str, str]]:
         """Its labels."""
@@ -236,16 +241,28 @@ class TopOwners:
 
     async def _read(self, namespace: str, owner: OwnerRef) -> OwnerItem:
         group, _, version = owner.api_version.rpartition("/")
-        resource = self._served.find_version(group, version, owner.kind)
-        if resource is None:
-            self._served = await discovery.discover(self._api)
-            resource = self._served.find_version(group, version, owner.kind)
+        resource = await self._find_kind(group, version, owner.kind)
         if resource is None:
             raise errors.NotFound(404, "the API server does not know that kind")
         found = await self._api.get(resource, namespace if resource.namespaced else None, owner.name, kind=OwnerItem)
         if found.metadata.uid != owner.uid:  # tenants write ownerReferences
             raise errors.NotFound(404, "another object has that name")
         return found
+
+
+    async def _find_kind(self, group: str, version: str, kind: str) -> kube.Resource | None:
+        """By one look for all who wait for it; it goes on where one of them has no more time."""
+        if (known := self._served.find_version(group, version, kind)) is not None:
+            return known
+        if self._discovery is None or self._may_discover(self._discovery):
+            self._discovered_at = self._monotonic()
+            self._discovery = asyncio.ensure_future(discovery.discover(self._api))
+        self._served = await asyncio.shield(self._discovery)
+        return self._served.find_version(group, version, kind)
+
+    def _may_discover(self, last: asyncio.Future[discovery.Discovery]) -> bool:
+        age = self._monotonic() - self._discovered_at
+        return last.done() and age > (_FAILED if last.cancelled() or last.exception() else _DISCOVERED)
 
 
 def _see_top(owner: OwnerRef, meta: OwnerMeta, below: Sequence[tuple[OwnerRef, OwnerMeta]]) -> TopOwner:

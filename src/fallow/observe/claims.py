@@ -7,6 +7,7 @@ Invariant: where the server does not have resource.k8s.io/v1 there is none of it
 a device with a taint, offers nothing. A quantity that cannot be read is not known.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
@@ -22,6 +23,9 @@ from fallow.observe.budgets import Watching
 from fallow.observe.cluster import pods
 
 _MOST_SHARES: Final = 1000  # beyond that a number is no count of claims
+_MOST_MEMORY: Final = 1 << 24  # MiB: 16 TiB, of one device
+# It goes into names of templates and into expressions: nothing else is a profile, whoever publishes it.
+_PROFILE: Final = re.compile(r"[1-9]g\.[0-9]{1,4}gb([+-][a-z][a-z.]{0,15})?")
 
 
 # ---- devices ---------------------------------------------------------------------------------------------------------
@@ -102,10 +106,11 @@ def _see_device(item: _DeviceItem) -> ClaimDevice | None:
     """A GPU or a MIG instance; of one that is passed through to a virtual machine no part can be had."""
     said = {_own(key): attribute.string or "" for key, attribute in (item.attributes or {}).items()}
     capacity = {_own(key): each.value for key, each in (item.capacity or {}).items()}
-    if said.get("type") not in ("gpu", "mig") or (said["type"] == "mig" and not said.get("profile")):
+    profile = said.get("profile", "") if said.get("type") == "mig" else ""
+    if said.get("type") not in ("gpu", "mig") or (said["type"] == "mig" and not _PROFILE.fullmatch(profile)):
         return None
     return ClaimDevice(
-        product=said.get("productName", ""), profile=said.get("profile", "") if said["type"] == "mig" else "",
+        product=said.get("productName", ""), profile=profile,
         memory=_read_mebi(capacity.get("memory")),
         shares=_read_shares(capacity.get("shares")) if item.allow_multiple_allocations else 1,
     )
@@ -117,9 +122,10 @@ def _own(key: str) -> str:
 
 def _read_mebi(text: str | None) -> int | None:
     try:
-        return None if text is None else quantities.parse_mebi(text, up=False)
+        found = 0 if text is None else quantities.parse_mebi(text, up=False)
     except ValueError:
         return None
+    return found if 0 < found < _MOST_MEMORY else None
 
 
 def _read_shares(text: str | None) -> int | None:

@@ -77,23 +77,29 @@ class ShareObject(msgspec.Struct, frozen=True):
 
 
 class RunningPod(msgspec.Struct, frozen=True):
-    """`is_owned`: something made it."""
+    """`owners`: as its metadata names them."""
 
     uid: str
     pod: SharePod
-    is_owned: bool
+    owners: tuple[OwnerRef, ...] = ()
+
+    @property
+    def is_owned(self) -> bool:
+        """Something made it."""
+        return any(each.controller for each in self.owners)
 
 
-async def list_running(api: kube.Api) -> tuple[RunningPod, ...]:
-    """Those that ask for GPUs of NVIDIA, or asked before we changed them. Raises what the server says."""
-    pages = api.list_pages(kube.PODS, item=ShareObject, field_selector="status.phase=Running")
+async def list_running(api: kube.Api, node: str = "") -> tuple[RunningPod, ...]:
+    """Those that ask for GPUs of NVIDIA, or asked before we changed them, on one node or everywhere. Raises what the
+    server says."""
+    fields = f"status.phase=Running{f',spec.nodeName={node}' if node else ''}"
+    pages = api.list_pages(kube.PODS, item=ShareObject, field_selector=fields)
     found = []
     async for page in pages:
         for item in page.items:
             if _concerns_us(item):
                 meta = item.metadata
-                is_owned = any(each.controller for each in meta.owner_references or ())
-                found.append(RunningPod(meta.uid, see(item, meta.namespace), is_owned))
+                found.append(RunningPod(meta.uid, see(item, meta.namespace), tuple(meta.owner_references or ())))
     return tuple(found)
 
 

@@ -5,6 +5,7 @@ full; for the node exporter, settings.exporter.Options. Whatever is wrong raises
 flag, before anything is contacted. This is the only package that reads the environment. Secrets print as `***`.
 
     readers  texts into values    flags     what a flag is                    tree   the settings, frozen
+    config_file  the same from a file
     idle     gpu-pruner's flags   exporter  variables of the node exporter    cost, serving, telling   tables of theirs
 """
 

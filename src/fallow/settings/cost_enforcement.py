@@ -29,9 +29,9 @@ FLAGS: tuple[Flag, ...] = group(
     Flag("--cost-max-override-hours", "HOURS", "Longest override of an exceeded budget that is heeded.",
          read.whole_number(1), "72"),
     Flag("--cost-pagerduty-url", "URL", "Where PagerDuty takes events of budgets.", read.http_url, PAGER),
-    Flag("--cost-webhook-certificate", "BOOL",
-         "Make and renew the certificate of the admission webhook; false: something else, such as cert-manager, does. "
-         "Only with --cost-enforcement true.", read.truth, "true"),
+    Flag("--webhook-certificate", "BOOL",
+         "Make and renew the certificate of the admission webhook, where that is installed and deploy/webhook gave the "
+         "rights; false: something else, such as cert-manager, does.", read.truth, "true"),
 )
 
 WEBHOOK_FLAGS: tuple[Flag, ...] = group(
@@ -72,7 +72,7 @@ class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True):
 def read_enforcement(values: Mapping[str, Any]) -> EnforcementSettings:
     return EnforcementSettings(
         enabled=values["cost_enforcement"], longest_override=values["cost_max_override_hours"] * HOUR,
-        pager_url=values["cost_pagerduty_url"], makes_certificate=values["cost_webhook_certificate"],
+        pager_url=values["cost_pagerduty_url"], makes_certificate=values["webhook_certificate"],
     )
 
 

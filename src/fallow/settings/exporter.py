@@ -122,7 +122,7 @@ def read(environ: Mapping[str, str]) -> tuple[Options, list[str]]:
             values[variable.field] = variable.read(text)
         except ValueError as problem:
             if variable.field != "poll_interval":
-                raise readers.UsageError(f"{variable.name}: {problem}") from None
+                raise readers.UsageError(f"{variable.name}: {readers.explain(problem, text)}") from None
             warnings.append(f"POLL_INTERVAL: {problem}; polling every 5s")
     if "poll_interval" in values:
         values["poll_interval"] = _bound_interval(values["poll_interval"], warnings)

@@ -55,7 +55,7 @@ def _read(flag: Flag, text: str, called: str) -> Any:
     try:
         return flag.read(text)
     except ValueError as problem:
-        raise readers.UsageError(f"{called}: {problem}") from None
+        raise readers.UsageError(f"{called}: {readers.explain(problem, text)}") from None
 
 
 def parse_arguments(flags: Iterable[Flag], arguments: Sequence[str]) -> dict[str, Any]:

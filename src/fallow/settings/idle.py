@@ -14,7 +14,18 @@ from fallow.model.patterns import Pattern
 from fallow.model.policies import idle
 from fallow.model.secret import Secret
 from fallow.model.units import HOUR, MINUTE, Seconds
-from fallow.settings import cost, cost_doors, cost_enforcement, cost_store, scaling, serving, sharing, telling, tree
+from fallow.settings import (
+    cost,
+    cost_doors,
+    cost_enforcement,
+    cost_store,
+    peers,
+    scaling,
+    serving,
+    sharing,
+    telling,
+    tree,
+)
 from fallow.settings import readers as read
 from fallow.settings.flags import Flag, group, read_values
 from fallow.settings.readers import UsageError
@@ -27,7 +38,7 @@ EXPORTER_NAMESPACES = (
     f"{names.NODE_EXPORTER}"
 )
 LEAST_BUDGET: Seconds = 60.0
-BASELINE_CYCLES = 3  # of a daemon that does not know how idle the cluster usually is
+BASELINE_CYCLES = 3  # of a daemon that acts and does not know how idle the cluster usually is
 SERVICE_ACCOUNT_NAMESPACE = Path(names.SERVICE_ACCOUNT_DIR, "namespace")
 
 GROUPS = (
@@ -92,6 +103,7 @@ FLAGS: tuple[Flag, ...] = (
     ),
     *telling.FLAGS,
     *serving.FLAGS,
+    *peers.FLAGS,
     *group(BRAKES,
         Flag("--confirm-cycles", "N", "Cycles in a row a workload must be idle; default: 2, one-shot 1.",
              read.whole_number(1)),
@@ -159,6 +171,10 @@ FLAGS: tuple[Flag, ...] = (
     *cost_store.FLAGS,
     *cost_doors.FLAGS,
     *group(RUNNING,
+        Flag("--config", "FILE",
+             "Further flags, by their names as YAML (duration: 45); what is typed, and variables, win over it. A "
+             "daemon heeds changes of it; one that cannot be used changes nothing, and the log says so.",
+             variable="FALLOW_CONFIG"),
         Flag("--daemon-mode", "", "Keep looking; default: look once and exit.", switch=True, short="-d"),
         Flag("--check-interval", "SECONDS", "Seconds between the starts of two cycles in daemon mode.",
              read.whole_number(1), "180", "-c"),
@@ -205,8 +221,9 @@ def read_flags(given: Mapping[str, Any], environ: Mapping[str, str]) -> tree.Set
         serving=serving.read_serving(values, environ), cost=cost.read_cost(values),
         cost_store=cost_store.read_cost_store(values, environ), cost_doors=cost_doors.read_cost_doors(values),
         enforcement=cost_enforcement.read_enforcement(values), sharing=sharing.read_partitions(values),
-        consolidation=sharing.read_consolidation(values), scaling=scaling.read_scaling(values),
-        clusters=_clusters(values),
+        consolidation=sharing.read_consolidation(values), defrag=sharing.read_defrag(values),
+        scaling=scaling.read_scaling(values),
+        clusters=_clusters(values), peers=peers.read_peers(values),
         gpu_resources=frozenset(values["gpu_resource"]), own_namespace=own_namespace,
         log_format=values["log_format"], log_level=log_level(environ),
         pod_name=environ.get("POD_NAME") or None, pod_uid=environ.get("POD_UID", ""), environment=environ,
@@ -317,7 +334,7 @@ def _mandate(values: Mapping[str, Any], own_namespace: str | None) -> idle.Manda
             confirm_cycles=values["confirm_cycles"] or (2 if daemon else 1),
             # Two intervals; where a cycle may take longer than its interval, two of those; and a moment to wake up in.
             confirm_within=2 * max(LEAST_BUDGET, float(values["check_interval"])) + 1.0,
-            baseline_cycles=BASELINE_CYCLES if daemon else 0,
+            baseline_cycles=BASELINE_CYCLES if daemon and values["run_mode"] == "scale-down" else 0,
             backs_off=daemon or values["run_mode"] != "scale-down",  # who acts once means now
             max_actions_per_cycle=values["max_actions_per_cycle"],
             max_actions_per_namespace=values["max_actions_per_namespace"],

@@ -26,6 +26,13 @@ class UsageError(Exception):
     """One sentence that names the flag or variable and says what would be right."""
 
 
+def explain(problem: ValueError, text: str) -> str:
+    """What is wrong with a text, without the password that an address in it may have."""
+    from fallow.model import redaction  # here and not above: --help does without it
+
+    return redaction.hide_logins(str(problem), [text])
+
+
 class WholeNumber(msgspec.Struct, frozen=True):
     """Readers that are values say what they take: the schema of the chart's values is made from them."""
 
@@ -216,10 +223,23 @@ def text_map(text: str) -> dict[str, str]:
 
 def named_url(text: str) -> tuple[str, str]:
     """`NAME=URL`; the name as it stands in a path."""
-    name, _, url = text.partition("=")
-    if not re.fullmatch(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?", name):
-        raise ValueError(f"{text!r} is not NAME=URL with a name of small letters, digits, dots and hyphens")
+    name, url = _named(text, "URL")
     return name, http_url(url)
+
+
+def named_file(text: str) -> tuple[str, str]:
+    """`NAME=FILE`; what it holds is read when it is needed."""
+    name, file = _named(text, "FILE")
+    if not file:
+        raise ValueError(f"{text!r} names no file")
+    return name, file
+
+
+def _named(text: str, what: str) -> tuple[str, str]:
+    name, _, value = text.partition("=")
+    if not re.fullmatch(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?", name):
+        raise ValueError(f"{text!r} is not NAME={what} with a name of small letters, digits, dots and hyphens")
+    return name, value
 
 
 def header(text: str) -> tuple[str, Secret[str]]:

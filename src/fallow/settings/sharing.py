@@ -1,7 +1,8 @@
 """The flags about sharing GPUs: what the daemon may do to nodes, what tells the class of a workload, and what the
 admission webhook may rewrite.
 
-In: flag texts. Out: PartitionSettings and ConsolidationSettings for the daemon, AdmissionSharing for `fallow webhook`.
+In: flag texts. Out: PartitionSettings, ConsolidationSettings and DefragSettings for the daemon, AdmissionSharing for
+`fallow webhook`.
 Without a word of the operator nodes are only advised on. A pattern that is wrong ends here, in one sentence.
 """
 
@@ -10,17 +11,19 @@ from typing import Any, Final
 
 import msgspec
 
+from fallow import names
 from fallow.model import classes
 from fallow.model.classes import WorkClass
+from fallow.model.policies.sharing import Strategy
 from fallow.settings import readers as read
 from fallow.settings.flags import Flag, group
 from fallow.settings.readers import UsageError
 
-DEFAULT_SCHEDULER: Final = "default-scheduler"
 SHARING: Final = "Sharing and packing"
 PLUGIN_MAP: Final = ("gpu-operator", "device-plugin-config")
 MIG_MAP: Final = ("gpu-operator", "fallow-mig-parted-config")
 _PATTERN: Final = "--classification-pattern"
+_WAYS: Final = tuple(str(each) for each in (Strategy.mig, Strategy.mps, Strategy.timeslicing))
 
 
 def _class_pattern(text: str) -> tuple[WorkClass, str]:
@@ -62,6 +65,12 @@ FLAGS: tuple[Flag, ...] = group(
     Flag("--consolidation", "MODE",
          "Nodes whose few GPU pods all fit elsewhere: off: not looked for; recommend: told; act: emptied, one at a "
          "time, by evictions that PodDisruptionBudgets allow.", read.one_of("off", "recommend", "act"), "recommend"),
+    Flag("--defrag", "MODE",
+         "A pod that fits nowhere, and would if one other pod went elsewhere: off: not looked for; recommend: told; "
+         "act: that pod is evicted, one at a time, once the scheduler's extender keeps both places.",
+         read.one_of("off", "recommend", "act"), "recommend"),
+    Flag("--defrag-scheduler", "NAME",
+         f"A scheduler that asks the extender (repeatable); none: {names.DEFAULT_SCHEDULER}.", repeat=True),
     Flag("--consolidation-threshold", "SHARE", "Only nodes of whose GPUs less than this share is in use.",
          read.number(0.0, 1.0), "0.5"),
 )
@@ -71,8 +80,11 @@ WEBHOOK_FLAGS: tuple[Flag, ...] = (
          "Let enforcing GPUSharingPolicies, and pods that ask for it, change requests for a whole GPU into a part of "
          "one; false: that is only counted, and said as a warning.", read.truth, "false"),
     _BACKEND,
-    Flag("--scheduler-name", "NAME", f"A scheduler whose pods may share GPUs (repeatable); none: {DEFAULT_SCHEDULER}.",
-         repeat=True),
+    Flag("--scheduler-name", "NAME",
+         f"A scheduler whose pods may share GPUs (repeatable); none: {names.DEFAULT_SCHEDULER}.", repeat=True),
+    Flag("--sharing-without", "STRATEGY",
+         "A way of sharing that is not used, whatever policies and pods say: mig, mps or timeslicing (repeatable).",
+         read.one_of(*_WAYS), repeat=True),
     Flag(_PATTERN, "CLASS=REGEX",
          "A further pattern by which image, command or arguments of a container tell its class, tried before the "
          "built-in ones (repeatable).", _class_pattern, repeat=True),
@@ -82,7 +94,8 @@ WEBHOOK_FLAGS: tuple[Flag, ...] = (
 class AdmissionSharing(msgspec.Struct, frozen=True, kw_only=True):
     rewrites: bool = False
     by_claims: bool = False
-    schedulers: frozenset[str] = frozenset({DEFAULT_SCHEDULER})
+    schedulers: frozenset[str] = frozenset({names.DEFAULT_SCHEDULER})
+    without: frozenset[Strategy] = frozenset()
     patterns: Mapping[WorkClass, tuple[str, ...]] = {}
 
 
@@ -90,7 +103,8 @@ def read_admission(values: Mapping[str, Any]) -> AdmissionSharing:
     """Raises UsageError for a pattern that is no regular expression."""
     return AdmissionSharing(
         rewrites=values["rewrite_requests"], by_claims=_by_claims(values),
-        schedulers=frozenset(values["scheduler_name"]) or frozenset({DEFAULT_SCHEDULER}),
+        schedulers=frozenset(values["scheduler_name"]) or frozenset({names.DEFAULT_SCHEDULER}),
+        without=frozenset(map(Strategy, values["sharing_without"])),
         patterns=_read_patterns(values["classification_pattern"]),
     )
 
@@ -124,6 +138,14 @@ class ConsolidationSettings(msgspec.Struct, frozen=True, kw_only=True):
     threshold: float = 0.5
 
 
+class DefragSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """`schedulers`: those that ask the extender, which keeps the places of a move."""
+
+    is_on: bool = True
+    acts: bool = False
+    schedulers: frozenset[str] = frozenset({names.DEFAULT_SCHEDULER})
+
+
 def read_partitions(values: Mapping[str, Any]) -> PartitionSettings:
     """Raises UsageError for what would act in a dry run."""
     return PartitionSettings(
@@ -137,6 +159,14 @@ def read_consolidation(values: Mapping[str, Any]) -> ConsolidationSettings:
     return ConsolidationSettings(
         is_on=values["consolidation"] != "off", acts=may_act("consolidation", values),
         threshold=values["consolidation_threshold"],
+    )
+
+
+def read_defrag(values: Mapping[str, Any]) -> DefragSettings:
+    """Raises UsageError for what would act in a dry run."""
+    return DefragSettings(
+        is_on=values["defrag"] != "off", acts=may_act("defrag", values),
+        schedulers=frozenset(values["defrag_scheduler"]) or frozenset({names.DEFAULT_SCHEDULER}),
     )
 
 

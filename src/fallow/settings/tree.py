@@ -13,9 +13,10 @@ from fallow.settings.cost import CostSettings
 from fallow.settings.cost_doors import CostDoorSettings
 from fallow.settings.cost_enforcement import EnforcementSettings
 from fallow.settings.cost_store import CostStoreSettings
+from fallow.settings.peers import Peer
 from fallow.settings.scaling import ScalingSettings
 from fallow.settings.serving import ServingSettings
-from fallow.settings.sharing import ConsolidationSettings, PartitionSettings
+from fallow.settings.sharing import ConsolidationSettings, DefragSettings, PartitionSettings
 from fallow.settings.telling import TellingSettings
 
 AuthMethod: TypeAlias = Literal["auto", "kube", "none", "bearer", "basic", "sigv4", "gcp", "azure"]
@@ -90,8 +91,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     enforcement: EnforcementSettings = EnforcementSettings()
     sharing: PartitionSettings = PartitionSettings()
     consolidation: ConsolidationSettings = ConsolidationSettings()
+    defrag: DefragSettings = DefragSettings()
     scaling: ScalingSettings = ScalingSettings()
     clusters: tuple[ViewCluster, ...] = ()
+    peers: tuple[Peer, ...] = ()
     dry_run_scope: Literal["server", "client"]
     gpu_resources: frozenset[str]
     log_format: str

@@ -28,6 +28,7 @@ _MODES: Final[tuple[Mode, ...]] = ("whole",) * 7 + ("mig", "time-sliced", "mps")
 REAL: Final = frozenset({"inference", "notebook"})  # lives that a trace of duty cycles can stand for
 BURST_AT: Final = 0.64  # of the day
 _MEMORY: Final = 24 * 1024.0  # MiB that a model and its context take
+_ALONE: Final = SimNode("l40s-01", "NVIDIA-L40S", 1, pool="dev-l40s")
 _TEAMS: Final = ("vision", "speech", "search", "ads", "robotics", "bio", "maps", "chat")
 
 
@@ -133,7 +134,27 @@ def make_world(
     parts = make_parts(3 * nodes if workloads is None else workloads, span, rng)
     parts += [_make_crowded(span)] if any(node.mode == "mps" for node in machines) else []
     parts += _make_burst(span, nodes) if bursts else []
-    return World(machines, parts, draw_lives(parts, span, rng, real), span, seed=seed)
+    wanted = draw_lives(parts, span, rng, real)
+    if bursts:
+        machines, guests = [*machines, _ALONE], _make_guests(span)
+        parts, wanted = [*guests, *parts], np.vstack([draw_lives(guests, span, rng), wanted])
+    return World(machines, parts, wanted, span, seed=seed)
+
+
+def _make_guests(span: LifeSpan) -> list[Part]:
+    """One that would run on any GPU and has the only one of its model, and one that later needs just that."""
+    day = span.columns * span.step
+    return [
+        Part(
+            namespace="team-vision", name="thumb-render", kind="Deployment", class_="inference", life="crowded",
+            owner="machine", person=calling.person(1), room="#team-vision", roams=True,
+        ),
+        Part(
+            namespace="team-vision", name="style-tune", kind="PyTorchJob", class_="training", life="batch",
+            model=_ALONE.model, owner="machine", person=calling.person(2), room="#team-vision",
+            arrives_at=span.start + 0.05 * day, ends_at=span.start + 0.5 * day,
+        ),
+    ]
 
 
 def _make_crowded(span: LifeSpan) -> Part:

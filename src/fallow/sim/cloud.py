@@ -30,7 +30,7 @@ from fallow.model.machines import (
 from fallow.model.units import DAY, HOUR, MINUTE, Instant, Seconds
 
 _NEVER: Final = float("inf")
-_ENDING: Final[Seconds] = 30.0  # from being told to go until it is gone
+ENDING: Final[Seconds] = 30.0  # from being told to go until it is gone
 _TOLD_FOR: Final[Seconds] = HOUR  # how long it remembers what it could not give
 
 
@@ -167,6 +167,11 @@ class PretendCloud:
         now = self._go_on()
         return any(now < one.ends_at < _NEVER and not one.is_told for one in self._alive.values())
 
+    def lacking(self, group: str) -> int:
+        """Machines that the group is to have and has not."""
+        self._go_on()
+        return self._targets[group] - sum(one.group.id == group and not one.is_told for one in self._alive.values())
+
     def take_back(self, machine: str, lead: Seconds | None = None) -> None:
         """A spot machine's end is announced now."""
         now, one = self._go_on(), self._alive[machine]
@@ -220,7 +225,7 @@ class PretendCloud:
         self._find(group)
         for one in [self._alive[name] for name in ids if name in self._alive]:
             if one.group.id == group and not one.is_told:
-                one.is_told, one.ends_at = True, min(one.ends_at, now + _ENDING)
+                one.is_told, one.ends_at = True, min(one.ends_at, now + ENDING)
                 self._targets[group] = max(0, self._targets[group] - 1)
                 self._is_settled = False
 

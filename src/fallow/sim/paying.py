@@ -53,6 +53,7 @@ MACHINES: Final[Mapping[str, BoughtMachine]] = {
     "A100-40GB": BoughtMachine("p4d.24xlarge", ON_DEMAND, Decimal("32.77"), Decimal("13.11")),
     "V100-16GB": BoughtMachine("p3.16xlarge", SPOT, Decimal("24.48"), Decimal("9.80")),
     "T4": BoughtMachine("", ON_DEMAND, Decimal("4.00")),
+    "L40S": BoughtMachine("", ON_DEMAND, Decimal("14.88")),
 }
 
 

@@ -23,7 +23,7 @@ from fallow.model import decision
 from fallow.model.policies import idle, idle_crd
 from fallow.model.units import HOUR, MINUTE, Instant, Seconds
 from fallow.sim import fleet as fleets
-from fallow.sim.servers import exporter, objects, partitions
+from fallow.sim.servers import exporter, objects, partitions, places
 from fallow.sim.servers import store as stores
 from fallow.sim.servers.kubernetes import patches, server
 from fallow.sim.servers.prometheus import samples
@@ -34,7 +34,7 @@ from fallow.sim.world.nouns import Fault
 from fallow.wiring import daemon
 from fallow.wiring.books import BOOKS, COMMITMENTS, SAVINGS
 from fallow.wiring.budgets import BUDGETS
-from fallow.wiring.consolidation import CONSOLIDATION
+from fallow.wiring.consolidation import CONSOLIDATION, DEFRAG
 from fallow.wiring.pricing import PRICES
 from fallow.wiring.scaling import SCALING
 from fallow.wiring.sharing import GUARD, SHARING
@@ -50,10 +50,12 @@ FLAGS: Mapping[str, Any] = {
 # the same: the books see who came and went, and when.
 HURRIED: Mapping[str, Seconds] = {
     PRICES: HOUR, BOOKS: 10 * MINUTE, BUDGETS: HOUR, SAVINGS: 4 * HOUR, COMMITMENTS: 4 * HOUR,
-    SHARING: HOUR / 2, SHARE_POLICIES: HOUR / 2, GUARD: 10 * MINUTE, CONSOLIDATION: HOUR, SCALING: 3 * MINUTE,
+    SHARING: HOUR / 2, SHARE_POLICIES: HOUR / 2, GUARD: 10 * MINUTE, CONSOLIDATION: HOUR, DEFRAG: HOUR / 2,
+    SCALING: 3 * MINUTE,
 }
-SOON: Seconds = 10.0  # between two turns of who scales, while a machine is emptied or taken back
-SHARED: Sequence[str] = (SHARING, GUARD, SHARE_POLICIES, CONSOLIDATION)  # stories that are told where pods are admitted
+SOON: Seconds = 10.0  # between two turns while a machine is emptied or taken back, or a pod is moved
+# Stories that are told where pods are admitted.
+SHARED: Sequence[str] = (SHARING, GUARD, SHARE_POLICIES, CONSOLIDATION, DEFRAG)
 Admit: TypeAlias = Callable[[Object], Awaitable[tuple[Object, ...]]]  # of a pod, what is changed about it
 Gate: TypeAlias = Callable[[Path, Callable[[], Instant]], contextlib.AbstractAsyncContextManager[Admit]]
 
@@ -127,6 +129,7 @@ class Stage:
         self.world, self.store, self.kubernetes, self.options = world, store, kubernetes, options
         self.objects = objects.Objects(world, store, self._watch_pause)
         self._programs = partitions.NodePrograms(world, store)
+        self._places = places.HeldPlaces(world, store, self.objects)
         self.broken: list[str] = []
         self.addresses: Addresses | None = None
         self.prometheus: prometheus.PrometheusServer | None = None
@@ -189,6 +192,7 @@ class Stage:
         if self.rented is not None:
             await self._follow(self.rented)
         self._programs.step()
+        self._places.step()
         self.objects.step()
         wanting = tuple(self.world.at_gate)
         for workload in wanting:
@@ -233,7 +237,7 @@ class Stage:
         """The world goes on, and is measured once a minute."""
         end = self.world.now + seconds
         while self.world.now < end:
-            is_moving = self.rented is not None and self.rented.fleet.is_moving
+            is_moving = bool(self.world.kept) or (self.rented is not None and self.rented.fleet.is_moving)
             self.world.advance(min(SOON if is_moving else MINUTE, end - self.world.now))
             self._moved_at = time.monotonic()
             self.kubernetes.slow = self.world.amount(Fault.api_slow)
@@ -243,6 +247,8 @@ class Stage:
                 await self._measure()
             if self.rented is not None:
                 await self._scale(self.rented)
+            if self.world.kept:  # whoever moves a pod does not look away
+                await self.product.loop.tick(DEFRAG)
 
     def _watch_pause(self, workload: nouns.SimWorkload, after: Object) -> None:
         """The product wrote on a workload: if that stops it, may it?"""

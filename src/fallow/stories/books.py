@@ -14,6 +14,7 @@ import msgspec
 from fallow import names, telemetry
 from fallow.account import acks as acknowledging
 from fallow.account import attribution, hour_use, intervals, whose
+from fallow.account.ledger_names import LedgerWentBack
 from fallow.clients import errors
 from fallow.model import cluster, decision, usage
 from fallow.model.cost import HOUR, Interval, IntervalRef, Second
@@ -168,14 +169,19 @@ class BooksStory:
         )
 
     async def _write(self, book: intervals.Book, turn: Turn) -> int:
-        """Raises what the ledger does: then it is written with the next batch."""
+        """Raises what the ledger does: then it is written with the next batch. Where the ledger lacks what was written,
+        the book is made anew from it."""
         batch = self._pending
         if not turn.may_act():
             return 0
         shared = self._shared & {each.slice.pod_uid for each in batch.intervals}
-        await self._ledger.write(
-            intervals=batch.intervals, removed=batch.removed, shared=shared, at=batch.at, epoch=self._epoch
-        )
+        try:
+            await self._ledger.write(
+                intervals=batch.intervals, removed=batch.removed, shared=shared, at=batch.at, epoch=self._epoch
+            )
+        except LedgerWentBack:
+            self._books = None
+            raise
         self._pending, self._shared = intervals.Batch(batch.at), set()
         until = (batch.at - LATE) // HOUR * HOUR
         if until > book.settled:

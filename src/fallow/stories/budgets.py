@@ -14,34 +14,37 @@ import msgspec
 
 from fallow import telemetry
 from fallow.account import attribution_status as accounting
-from fallow.act import certificates, events
+from fallow.act import events
 from fallow.act.budgets import announcing, sending, statuses, wires
-from fallow.act.budgets import gates as holding
+from fallow.act.budgets import gates as gating
 from fallow.clients import errors
 from fallow.clients.kubernetes import api as kube
+from fallow.decide import admission
 from fallow.decide.budgets import gates, plan, scope
 from fallow.model import budgets, cluster, cost, node_facts, units
 from fallow.model.budgets import AlertKey, AlertMemory, AlertRecord, BooksSeen, BudgetPlan, BudgetState, Restrict
 from fallow.model.cost import BookedSaving, BudgetReading, CostQuery, CostSum, Nano, Second
 from fallow.model.policies import budget as policies
 from fallow.model.policies.budget import CostAttribution, CostBudget, PodTraits
-from fallow.model.seen import Input, Known, Register, Unseen
+from fallow.model.seen import ABSENT, Input, Known, Register, Unseen
 from fallow.model.units import MINUTE, Instant, Seconds
-from fallow.stories.turn import Turn, stumbling
+from fallow.stories.turn import Complaint, Turn, stumbling
 
 log = logging.getLogger("fallow")
 
 INTERVAL: Final[Seconds] = 60.0
-CERTIFIED_EVERY: Final[Seconds] = 10 * MINUTE
 ATTRIBUTED_EVERY: Final[Seconds] = 5 * MINUTE
 TRACKED_EVERY: Final = 300  # seconds
+LOOKED_FOR: Final[Seconds] = 2 * policies.STALE_AFTER  # for gates: a webhook's clock may differ from ours
+RELEASED_FOR: Final[Seconds] = 20.0  # of a cycle, so that thousands of pods keep nobody's alerts from going
 _LONGEST: Final[Seconds] = 40 * units.DAY  # records of periods that ended longer ago are done with
 
 Sums: TypeAlias = Callable[[CostQuery], Awaitable[Sequence[CostSum]]]
 
 
 class BudgetBooks(msgspec.Struct, frozen=True, kw_only=True):
-    """The ledger, as far as budgets ask it. Each may raise a ClientError."""
+    """The ledger, as far as budgets ask it. Each may raise a ClientError. `term`: how often the Lease has changed
+    hands; None: nobody else writes."""
 
     look: Callable[[], Awaitable[Input[BooksSeen]]]
     sums: Sums
@@ -49,6 +52,7 @@ class BudgetBooks(msgspec.Struct, frozen=True, kw_only=True):
     recall: Callable[[], Awaitable[AlertMemory]]  # all records that are not long over
     keep: Callable[[Sequence[AlertRecord]], Awaitable[None]]
     track: Callable[[Sequence[BudgetReading]], Awaitable[None]]  # how far each is used, over time
+    term: Callable[[], int | None] = lambda: None
 
 
 class BudgetSights(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,9 +71,8 @@ class BudgetHands(msgspec.Struct, frozen=True, kw_only=True):
     sender: sending.AlertSender
     statuses: statuses.StatusWriter
     announcer: events.Announcer
-    certificate: certificates.CertificateKeeper | None  # of the webhook; None: that is somebody else's
     is_gpu: Callable[[str], bool]
-    count_claimed: holding.CountClaimed
+    count_claimed: gating.CountClaimed
 
 
 class BudgetCycle(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,13 +91,15 @@ class BudgetsStory:
     ) -> None:
         self._sights, self._books, self._hands, self._terms, self._metrics = sights, books, hands, terms, metrics
         self._records: dict[AlertKey, AlertRecord] | None = None  # None: not read from the books yet
+        self._term: int | None = None  # in which they were read: in another somebody else may have told
         self._streaks: dict[str, Mapping[str, int]] = {}
         self._hours: dict[str, tuple[CostQuery, dict[Second, Nano]]] = {}  # by budget: of which question
         self._attributed: dict[str, Instant] = {}
         self._tracked: dict[str, BudgetReading] = {}
-        self._gated = True  # there may be gates of before
+        self._held_at: Instant | None = None  # when gates were last held; None: there may be some of before
+        self._looked_at: Instant = float("-inf")  # when all that may go on did
+        self._uncounted = Complaint("budgets cannot tell how many GPUs %s ask for: each counts as one")
         self._currency = "USD"  # of the books, as they last said
-        self._certified: Instant = float("-inf")
 
     async def tick(self, turn: Turn) -> BudgetCycle:
         # 1. Look: the budgets, the books, what was told before.
@@ -143,8 +148,8 @@ class BudgetsStory:
 
     async def _look_at_books(self) -> Input[BooksSeen]:
         try:
-            if self._records is None:
-                self._records = dict(await self._books.recall())
+            if self._records is None or self._books.term() != self._term:
+                self._term, self._records = self._books.term(), dict(await self._books.recall())
             return await self._books.look()
         except errors.ClientError as problem:
             return Unseen(str(problem))
@@ -175,18 +180,17 @@ class BudgetsStory:
     # ---- act ---------------------------------------------------------------------------------------------------------
 
     async def _act(self, made: BudgetPlan, turn: Turn) -> None:
-        """Channels come last: whoever names one that never answers must not keep the others' statuses from being of
-        now, by which the webhook restricts."""
+        """Statuses come first, by which the webhook restricts: neither pods that wait, however many tenants make, nor a
+        channel that never answers may keep them from being of now. And who is put behind a gate by a status of before
+        is found after the new one stands."""
         now = turn.now
         may_send = turn.may_act() and await self._remember(made.records, now)
-        if turn.may_act():
-            await self._release(made)
         for state in made.states:
             if turn.may_act() and await self._write_status(state, now):
                 for news in made.news.get(state.budget.uid, ()):  # after what it tells of
                     await announcing.announce(self._hands.announcer, state, news, now)
-        if turn.may_act() and now - self._certified >= CERTIFIED_EVERY:
-            await self._certify(now)
+        if turn.may_act():
+            await self._release(made, turn)
         if may_send:
             await self._send(made, turn)
 
@@ -196,17 +200,6 @@ class BudgetsStory:
             state = by_uid.get(record.budget_uid)
             if state is not None and turn.may_act():
                 await self._remember([await self._hands.sender.send_due(state, record, now)], now)
-
-    async def _certify(self, now: Instant) -> None:
-        """A certificate that cannot be renewed is tried again in the next turn; it has a month left."""
-        if self._hands.certificate is None:
-            return
-        try:
-            await self._hands.certificate.look(now)
-        except errors.ClientError as problem:
-            log.warning("the certificate of the webhook could not be looked after: %s", problem)
-            return
-        self._certified = now
 
     async def _remember(self, records: Sequence[AlertRecord], now: Instant) -> bool:
         """Kept by ourselves in any case, so that nothing is sent twice; False: the books did not take them."""
@@ -227,28 +220,64 @@ class BudgetsStory:
         status = statuses.make_status(state, mine, missing, now)
         return await self._hands.statuses.write_budget(state, status, now)
 
-    async def _release(self, made: BudgetPlan) -> None:
-        """Gates are looked for while somebody may have put some, and once more after that."""
-        throttles = {
-            state.budget.name: state.budget.enforcement.throttle for state in made.states if plan.is_lasting(state)
-        }
-        if not throttles and not self._gated:
+    async def _release(self, made: BudgetPlan, turn: Turn) -> None:
+        """Gates are looked for while somebody may put some, and until all were seen to go after the last webhook has
+        stopped to believe a status of then."""
+        holding = {each.budget.name: each.budget for each in made.states
+                   if each.is_enforced and plan.may_hold(each.budget)}
+        said = any(each.budget.standing.is_enforced and plan.may_hold(each.budget) for each in made.states)
+        if holding or said or self._held_at is None:
+            self._held_at = turn.now
+        if self._looked_at > self._held_at + LOOKED_FOR:
             return
         try:
-            waiting = await holding.find(self._hands.api, self._hands.is_gpu, self._hands.count_claimed)
-            gated = frozenset(pod.ref.uid for pod in waiting)
-            uses = {state.budget.name: self._find_use(state.budget, gated) for state in made.states}
-            released = gates.release(waiting, throttles, uses)
-            removed = await holding.remove(self._hands.api, released)
+            waiting = await turn.in_time(self._find_waiting(holding))
         except errors.ClientError as problem:
             log.warning("pods that wait behind a budget cannot be seen: %s", problem)
             return
-        self._gated = bool(throttles) or removed < len(waiting)
+        await self._let_go_on(waiting, holding, turn)
+
+    async def _find_waiting(self, holding: Mapping[str, CostBudget]) -> list[gates.HeldPod]:
+        """Claims are read only of those for whose GPUs there is a cap."""
+        found = await gating.find(self._hands.api, self._hands.is_gpu)
+        seen = self._sights.pods() if found else ABSENT
+        known = {pod.uid: whose for pod, whose in seen.value} if isinstance(seen, Known) else {}
+        waiting = [self._make_waiting(pod, known.get(pod.ref.uid)) for pod in found]
+        capped = {each.pod.ref.uid: each for each in waiting if any(
+            of.enforcement.throttle.max_gpus is not None for of in gates.find_holding(each, holding)
+        )}
+        counted = await gating.count((each.pod for each in capped.values()), self._hands.count_claimed)
+        made = [msgspec.structs.replace(capped[pod.ref.uid], pod=pod) for pod in counted]
+        return [*made, *(each for each in waiting if each.pod.ref.uid not in capped)]
+
+    def _make_waiting(self, pod: budgets.GatedPod, whose: PodTraits | None) -> gates.HeldPod:
+        """`whose` None: the mirror does not have it yet, so that anybody may stand above it."""
+        found = self._sights.namespaces().find(pod.ref.namespace)
+        around = Known(found.value.labels) if isinstance(found, Known) else found
+        bare = PodTraits(
+            namespace=pod.ref.namespace, labels=pod.labels, above=Unseen("it is not seen yet"), around=around
+        )
+        return gates.HeldPod(pod=pod, whose=whose or bare, is_cheap=admission.keeps_to_cheap(pod.affinity))
+
+    async def _let_go_on(
+        self, waiting: Sequence[gates.HeldPod], holding: Mapping[str, CostBudget], turn: Turn
+    ) -> None:
+        gated, until = frozenset(each.pod.ref.uid for each in waiting), turn.took + RELEASED_FOR
+        uses = {name: self._find_use(of, gated) for name, of in holding.items()}
+        released = gates.release(waiting, holding, uses)
+        removed = await gating.remove(
+            self._hands.api, released, lambda: turn.may_act() and turn.took < until
+        )
+        if removed == len(released):
+            self._looked_at = turn.now
         if removed:
             log.info("%s may go on", units.many(removed, "pod"))
+        unclear = sum(not each.pod.is_counted for each in waiting) + sum(each.unclear for each in uses.values())
+        self._uncounted.note(units.many(unclear, "pod") if unclear else "")
 
     def _find_use(self, of: CostBudget, gated: frozenset[str]) -> gates.ScopeUse:
-        """Who may go on and has no node yet counts as well: it takes its GPUs as soon as there is one."""
+        """Who may go on and has no node yet counts as well: it takes its GPUs as soon as there is one. Who asks for
+        nobody knows how many has at least one."""
         mine = self._find_pods(of.scope, payer=True, vouched=True, gated=gated)
         if mine is None:
             return gates.ScopeUse(None, None)
@@ -256,8 +285,8 @@ class BudgetsStory:
         is_blind = any(isinstance(each, Unseen) for each in found)
         spot = sum(_is_spot(each.value) for each in found if isinstance(each, Known))
         counts = [pod.gpu_count for pod in mine]
-        known = [count for count in counts if count is not None]
-        return gates.ScopeUse(sum(known) if len(known) == len(counts) else None, None if is_blind else spot)
+        gpus = sum(1 if count is None else count for count in counts)
+        return gates.ScopeUse(gpus, None if is_blind else spot, counts.count(None))
 
     def _find_pods(
         self, of: policies.SpendScope, *, payer: bool, vouched: bool = False, gated: frozenset[str] | None = None

@@ -60,7 +60,11 @@ class CommitmentsStory:
             return CommitmentsTurn(turn.now)
         meta = await self._books.ledger.read_meta()
         end = min(meta.seen_until, int(turn.now)) // HOUR * HOUR
-        begin = max(meta.rolled_until, meta.intervals_from, end - _MOST_HOURS * HOUR)
+        began = await self._books.ledger.read_began()
+        if began is None:
+            return CommitmentsTurn(turn.now)
+        first = -(-began // HOUR) * HOUR  # of the hour in which the books began a part was not seen
+        begin = max(meta.rolled_until, meta.intervals_from, end - _MOST_HOURS * HOUR, first)
         if begin >= end:
             return CommitmentsTurn(turn.now)
         before = await self._books.ledger.read_intervals(begin, end, commitments.OURS)

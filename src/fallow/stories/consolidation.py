@@ -126,7 +126,7 @@ class ConsolidationStory:
         if not packing.may_begin(gpu_nodes, begun, now):
             return ""
         there = await turn.in_time(self._eyes.nodes.look(chosen.node, now))
-        if there is None or there.is_cordoned or any(pod.fixed for pod in there.pods):
+        if there is None or there.is_cordoned or there.has_place_held or any(pod.fixed for pod in there.pods):
             return f"{chosen.node} is not as it was: nothing was begun"
         return await self._carry_out(there, packing.begin_emptying(there, chosen.because, now), turn)
 

@@ -142,6 +142,10 @@ class DigestStory:
         except errors.ClientError as problem:
             self._metrics.add("fallow_digests_total", 1, (channel.type, "failed"))
             return str(problem)
+        except Exception as problem:  # an odd address, or a bug in one message: the others go out
+            log.exception("the digest by %s failed", channel.name)
+            self._metrics.add("fallow_digests_total", 1, (channel.type, "failed"))
+            return f"unexpected {type(problem).__name__}"
         self._metrics.add("fallow_digests_total", 1, (channel.type, "done"))
         log.info("the digest of %s to %s went by %s", made.since, made.until, channel.name)
         return ""

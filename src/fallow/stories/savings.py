@@ -57,13 +57,14 @@ class SavingsStory:
         self.worked_out: Instant | None = None
 
     async def tick(self, turn: Turn) -> SavingsTurn:
+        if turn.may_act():  # whatever else is not known now
+            await self._books.forget(self._retention, turn.now)
         # 1. Look: which pauses reach into yesterday or today; 2. plan: what each of them saved.
         found = [await turn.in_time(self._find(turn.now, is_dry=is_dry)) for is_dry in {False, self._is_dry}]
-        # 3. Act: nothing is changed outside. 4. Account: into the ledger; what is too old goes.
+        # 3. Act: nothing is changed outside. 4. Account: into the ledger.
         if turn.may_act():
             for batch in found:
                 await self._books.write(batch)
-            await self._books.forget(self._retention, turn.now)
             self.worked_out = turn.now
         # 5. Tell.
         return SavingsTurn(turn.now, sum(len(batch.savings) for batch in found))

@@ -54,6 +54,7 @@ class ShareClaimsStory:
         """`held`: why nothing may be written now; "": it may."""
         self._sights, self._hands, self._exempt, self._held = sights, hands, exempt, held
         self._complaint = Complaint("templates of claims are not kept: %s")
+        self._refused: set[tuple[str, str]] = set()  # in the last turn: tried after all others in the next
 
     async def tick(self, turn: Turn) -> ClaimsCycle:
         made = await self.look(turn)
@@ -83,7 +84,8 @@ class ShareClaimsStory:
     async def _write(self, writes: tuple[ClaimWrite, ...], turn: Turn) -> str:
         """The first thing that went wrong. A template that pods name stays."""
         problem, done, named = "", 0, dict[str, frozenset[str]]()
-        for write in writes:
+        late, self._refused = self._refused, set()
+        for write in sorted(writes, key=lambda each: _name(each) in late):
             if not turn.may_act() or done == _MOST_WRITES:
                 break
             try:
@@ -93,6 +95,8 @@ class ShareClaimsStory:
             except errors.ClientError as unseen:
                 refused = str(unseen)
             problem, done = problem or refused, done + 1
+            if refused:
+                self._refused.add(_name(write))
         return problem
 
     async def _is_named(self, template: ClaimTemplate, named: dict[str, frozenset[str]]) -> bool:
@@ -106,6 +110,11 @@ class ShareClaimsStory:
         if not refused:
             log.info("ResourceClaimTemplate %s", _say(write))
         return refused
+
+
+def _name(write: ClaimWrite) -> tuple[str, str]:
+    made = write if isinstance(write, MakeTemplate) else write.template
+    return made.namespace, made.name
 
 
 def _say(write: ClaimWrite) -> str:

@@ -20,11 +20,13 @@ from fallow.decide import packing, sharing
 from fallow.model import cluster, gpus
 from fallow.model.partition import (
     Documents,
+    EvictPod,
     NodeSharing,
     NodeTurn,
     PartitionNode,
     PartitionWrite,
     PatchNode,
+    RepartitionReason,
     RepartitionStep,
 )
 from fallow.model.policies.sharing import NodeConfig
@@ -85,6 +87,9 @@ class SharingStory:
             if each.config in configs:
                 await self._hands.report(configs[each.config], each, self._see(each.node), turn.now)
             await self._write(each, turn)
+        # 4. Account.
+        stuck = {each.node for each in made.turns if each.reason is RepartitionReason.RepartitionFailed}
+        self._metrics.set("gpu_autoscaler_stuck_nodes", len(stuck))
         # 5. Tell: people whose pods ask for what there is not; the log.
         await self._warn(turn)
         self._tell(made.turns)
@@ -126,7 +131,8 @@ class SharingStory:
         for each in of.writes:
             if not turn.may_act() or not await self._is_still_free(of.node, each):
                 return
-            if not await self._hands.do(each, turn.now):
+            is_done = await self._hands.do(each, turn.now)
+            if not is_done and not isinstance(each, EvictPod):  # a pod that may not go keeps no other one
                 return
             if isinstance(each, PatchNode) and not each.record.is_running:
                 outcome = "done" if each.record.step is RepartitionStep.Ready else str(each.record.reason)
@@ -136,8 +142,6 @@ class SharingStory:
         """Look again before what hurts: while labels are changed nobody may hold a GPU there."""
         if not isinstance(write, PatchNode) or not _LABELS & write.labels.keys():
             return True
-        if write.record.step is RepartitionStep.RollingBack:
-            return True  # whoever is there holds what is about to go anyway, and the node is cordoned
         try:
             holding = await self._sights.holding(node)
         except errors.ClientError as problem:

@@ -18,7 +18,7 @@ from fallow import names, settings
 from fallow.clients import errors, proxies
 from fallow.clients.kubernetes import api as kube
 from fallow.clients.kubernetes import config, credentials
-from fallow.model import loopback
+from fallow.model import loopback, redaction
 from fallow.model.secret import Secret
 from fallow.model.units import Seconds
 
@@ -58,7 +58,8 @@ async def open_doors(
             shown = msgspec.structs.replace(shown, token=None, token_file=token_file, exec_plugin=None)
         async with kube.Api(shown, timeout=patience) as api:
             own = (access.namespace if access else None) or "default"
-            yield [DaemonDoor(where=f"the daemon at {url}", namespace="", own_namespace=own, api=api)]
+            named = f"the daemon at {redaction.hide_logins(url, [url])}"
+            yield [DaemonDoor(where=named, namespace="", own_namespace=own, api=api)]
         return
     assert access is not None
     own = access.namespace or "default"

@@ -5,7 +5,7 @@ Invariant: one rule, the price book's. What it does not know has no price; while
 """
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from decimal import Decimal
 
 import msgspec
@@ -60,6 +60,15 @@ class NodeBilling:
         by_node = {node: Decimal(priced.rate.nano) / UNIT for node, priced in found if priced is not None}
         return Known(NodeRates(self._book.currency, by_node))
 
+    def find_rates(self, nodes: Iterable[cluster.Node]) -> Input[NodeRates]:
+        """Of these, too, which may have joined since prices were looked up."""
+        if not isinstance(self.rates, Known):
+            return self.rates
+        known = self.rates.value
+        found = {node.name: self.find(self._read(node)) for node in nodes if node.name not in known.by_node}
+        fresh = {name: Decimal(priced.rate.nano) / UNIT for name, priced in found.items() if priced is not None}
+        return Known(NodeRates(known.currency, {**known.by_node, **fresh})) if fresh else self.rates
+
     async def ready(self) -> None:
         """Prices were looked up, whether there are any or not."""
         await self._looked.wait()
@@ -75,8 +84,8 @@ class NodeBilling:
         facts = self._read(node)
         found = self.find(facts)
         row = found.row if found else None
-        if row is not None:
-            self._named[row.id] = row
+        if found is not None:
+            self._named[found.rate.price_id] = found.row
         return NodeBill(
             rate=found.rate if found else None, gpus=facts.gpus or (row.gpus if row else None),
             since=None if row is None or row.valid_from is None else int(row.valid_from),
@@ -94,7 +103,8 @@ class NodeBilling:
         return self._alike[kind]
 
     def list_booked(self, ids: Collection[str]) -> tuple[BookedPrice, ...]:
-        return tuple(price_table.book(self._named[each]) for each in sorted(ids) if each in self._named)
+        rows = ((each, self._named[each]) for each in sorted(ids) if each in self._named)
+        return tuple(msgspec.structs.replace(price_table.book(row), price_id=each) for each, row in rows)
 
     def find_on_demand(self, key: CostKey, at: Second) -> Nano | None:
         """What the same GPU costs on demand, as far as that is known and no estimate."""
@@ -125,7 +135,7 @@ class NodeBilling:
         if gpus is None:
             return None
         if found is not None:
-            self._named[found.row.id] = found.row
+            self._named[found.rate.price_id] = found.row
         return ReservedPrice(
             gpus=gpus, gpu_model=facts.gpu_model or (found.row.gpu_model if found else ""),
             rate=found.rate if found else None,

@@ -131,13 +131,13 @@ class LedgerWriter:
     """The one writer, as the stories know it."""
 
     def __init__(self, of: Ledger, *, term: Callable[[], int | None], billing: NodeBilling) -> None:
-        self.ledger, self._term, self._billing = of, term, billing
+        self.ledger, self.term, self._billing = of, term, billing
         self._claimed: tuple[int, int] | None = None  # of which term, and the epoch
         self._turn = asyncio.Lock()
 
     async def claim(self) -> int:
         """The epoch of our term: taken once for each, so that of two who both believe to lead one stays refused."""
-        term = self._term() or 0
+        term = self.term() or 0
         async with self._turn:
             if self._claimed is None or self._claimed[0] != term:
                 epoch = max(term, (await self.ledger.read_meta()).epoch + 1)
@@ -351,5 +351,5 @@ def make_budget_books(
 
     return story_of_budgets.BudgetBooks(
         look=look, sums=sums, savings=writer.ledger.read_savings, recall=writer.recall_alerts,
-        keep=writer.keep_alerts, track=writer.track,
+        keep=writer.keep_alerts, track=writer.track, term=writer.term,
     )

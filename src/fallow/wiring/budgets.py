@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from fallow import loop, settings, telemetry
-from fallow.act import certificates, events
+from fallow.act import events
 from fallow.act.budgets import sending, statuses, wires
 from fallow.act.notices import facts, senders
 from fallow.clients.kubernetes import api as kube
@@ -51,7 +51,6 @@ def make_story(
     hands = told_budgets.BudgetHands(
         api=api, wires=made, sender=sending.AlertSender(made, head, metrics), statuses=statuses.StatusWriter(api),
         announcer=announcer, is_gpu=seen.reader.is_gpu, count_claimed=claimed.ClaimReader(api).count_gpus,
-        certificate=certificates.CertificateKeeper(api, namespace) if allowed and terms.makes_certificate else None,
     )
     sights = told_budgets.BudgetSights(
         budgets=lambda: known.seen, attributions=lambda: shown.seen, namespaces=lambda: seen.namespaces,

@@ -1,4 +1,7 @@
-"""For nodes that could be emptied: the story with its eyes and hands. In: the Groundwork. Out: a Story for the loop."""
+"""For nodes that could be emptied, and pods that could be moved for others: the stories with their eyes and hands.
+
+In: the Groundwork. Out: Stories for the loop.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,19 @@ import functools
 
 from fallow import loop
 from fallow.act import emptying as acting
+from fallow.act.moving import Mover
 from fallow.decide import packing
 from fallow.model import cluster
+from fallow.model.scaling_plan import Fit
 from fallow.model.units import Instant
-from fallow.observe.cluster import emptied, hosts
-from fallow.stories import consolidation
+from fallow.observe.cluster import emptied, hosts, moved
+from fallow.stories import consolidation, defrag
+from fallow.stories.scaling import ScalingCycle
 from fallow.wiring import sharing
-from fallow.wiring.ground import Groundwork
+from fallow.wiring.ground import Groundwork, Later
+from fallow.wiring.scaling import SCALING
 
-CONSOLIDATION = "consolidation"  # the name of the story
+CONSOLIDATION, DEFRAG = "consolidation", "defrag"  # the names of the stories
 
 
 def make_story(ground: Groundwork) -> loop.Story:
@@ -30,6 +37,34 @@ def make_story(ground: Groundwork) -> loop.Story:
         name=CONSOLIDATION, interval=min(consolidation.INTERVAL, ground.options.loop.interval),
         budget=consolidation.BUDGET, tick=story.tick, look=story.look, fail=story.fail, is_vital=False,
     )
+
+
+def make_defrag(ground: Groundwork, later: Later) -> loop.Story:
+    options, eyes = ground.options.defrag, make_eyes(ground)
+    story = defrag.DefragStory(
+        eyes=defrag.DefragEyes(
+            moves=moved.MoveEyes(ground.api, eyes.nodes.why_fixed, ground.namespace), capacity=eyes.capacity,
+            why_kept=eyes.why_kept,
+            waits=lambda now: any(packing.is_stuck(pod, now) for pod in ground.seen.pods),
+            served=lambda: find_served(later),
+        ),
+        hands=Mover(ground.api, ground.hands.announcer), metrics=ground.metrics,
+        terms=defrag.DefragTerms(
+            held=lambda now: sharing.why_held(ground, now, acts=options.acts, flag="--defrag"), plans=options.is_on,
+            schedulers=options.schedulers, enter=ground.kept.enter if ground.kept is not None else None,
+        ),
+    )
+    return loop.Story(
+        name=DEFRAG, interval=min(defrag.INTERVAL, ground.options.loop.interval), budget=defrag.BUDGET,
+        tick=story.tick, look=story.look, fail=story.fail, is_vital=False,
+    )
+
+
+def find_served(later: Later) -> frozenset[str]:
+    """Pods that our own scaling has bought a machine for, which is no node yet."""
+    cycle = later.looping.latest(SCALING)
+    plan = cycle.plan if isinstance(cycle, ScalingCycle) else None
+    return frozenset(each.pod.uid for each in (plan.pods if plan else ()) if each.fit is Fit.FitsInFlight)
 
 
 def make_eyes(ground: Groundwork) -> consolidation.ConsolidationEyes:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from fallow import loop, names, settings, telemetry, tracing
 from fallow.account import audit
 from fallow.act import hands as doing
 from fallow.act.notices import afterwards, courier, delivery, facts, senders
-from fallow.clients import exporters, proxies, signing, tls
+from fallow.clients import errors, exporters, proxies, signing, tls
 from fallow.clients.clouds.aws import credentials as aws
 from fallow.clients.clouds.azure import credentials as azure
 from fallow.clients.clouds.gcp import credentials as gcp
@@ -50,6 +51,8 @@ if TYPE_CHECKING:
     from fallow.wiring.books import BookParts
     from fallow.wiring.forecasts import Forecasts
     from fallow.wiring.share_why import ShareExplainer
+
+log = logging.getLogger("fallow")
 
 IDLE = grounds.IDLE  # by which name whoever assembled it asks for it
 Tell = Callable[[str], None]  # a sentence for whoever waits
@@ -126,13 +129,14 @@ async def _make_stories(
         stories.append(gaming.make_story(ground))
         later.books = await _open_books(ground, ground.kept, stack)
     if ground.kept is not None and ground.needs_lease:  # who does not lead must not touch a node that another changes
-        from fallow.wiring import clouds, consolidation, forecasts, scaling, sharing  # others do without
+        from fallow.wiring import certificate, clouds, consolidation, forecasts, scaling, sharing  # others do without
 
         shared = sharing.make_stories(ground)
         later.beside, later.explainer = shared.beside, shared.explainer
         scaled = scaling.make_parts(ground, later, await clouds.make_cloud(ground.options, stack) or cloud)
         later.beside.append(scaled.background)
-        stories += [*shared.stories, consolidation.make_story(ground), scaled.story]
+        packed = consolidation.make_story(ground), consolidation.make_defrag(ground, later)
+        stories += [*shared.stories, *packed, scaled.story, *certificate.make_stories(ground)]
         later.forecasts = forecasts.make(ground, later.books.ledger if later.books else None)
     return [*stories, *(later.books.stories if later.books else ())]
 
@@ -211,7 +215,7 @@ def _make_eyes(
     return snapshot.Eyes(
         seen, usage, clock=clock, lease_annotations=lambda: leadership.annotations,
         lease_term=lambda: leadership.term,
-        rates=lambda: later.books.billing.rates if later.books is not None else ABSENT,
+        rates=lambda nodes: later.books.billing.find_rates(nodes) if later.books is not None else ABSENT,
     )
 
 
@@ -302,8 +306,11 @@ def _make_hands(
 async def open_audit(folder: str | None, stack: contextlib.AsyncExitStack) -> audit.Audit:
     """None: in memory."""
     made = audit.Audit(folder)
-    await made.open()
     stack.push_async_callback(made.close)
+    try:
+        await made.open()
+    except errors.Unreachable as problem:
+        log.warning("the audit is away, and what happens waits for it: %s", problem)
     return made
 
 

@@ -3,6 +3,7 @@
 In: settings, how far to look back. Out: who holds GPUs, and then a line for each of them. Nothing is written anywhere.
 """
 
+import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
 
@@ -12,14 +13,15 @@ from fallow import names, settings
 from fallow.clients.kubernetes import api as kube
 from fallow.clients.kubernetes import config
 from fallow.decide import sharing
-from fallow.model import bills, classes, cluster, decision, gpus, kinds, price_book
+from fallow.model import bills, classes, cluster, decision, gpus, price_book, work
+from fallow.model.seen import Input, Known
 from fallow.model.share_advice import ShareAdvice, ShareFacts, ShareUse
-from fallow.model.sharing import SharePod
+from fallow.model.sharing import SharePod, TopOwner
 from fallow.model.units import MINUTE, Instant, Seconds
 from fallow.observe import share_pods
 from fallow.observe.usage import owning, share_use
 from fallow.stories import idle
-from fallow.wiring import daemon, ground, helping
+from fallow.wiring import daemon, ground, helping, share_why
 
 _YOUNG: Seconds = 5 * MINUTE
 
@@ -86,35 +88,32 @@ def advise(
     for finding in findings:
         pods = [seen.pods[place] for place in finding.workload.pods if not seen.pods[place].has_ended]
         if any(pod.started_at is not None and pod.started_at <= now - _YOUNG for pod in pods):
-            made.append(_advise(finding, pods, running, used, lookback, book))
+            namespace = seen.namespaces.find(finding.workload.ref.namespace)
+            made.append(_advise(finding, pods, running, namespace, used, lookback, book))
     return tuple(made)
 
 
 def _advise(
     finding: decision.Finding, pods: Sequence[cluster.Pod], running: Mapping[str, SharePod],
-    used: Mapping[tuple[str, str], ShareUse], lookback: Seconds, book: price_book.ModelPrices,
+    namespace: Input[cluster.Namespace], used: Mapping[tuple[str, str], ShareUse], lookback: Seconds,
+    book: price_book.ModelPrices,
 ) -> AdvisedWorkload:
     bill = bills.make(finding.holdings, book)
     models = {each.model for each in finding.holdings}
     uses = [used.get((pod.namespace, pod.name), ShareUse()) for pod in pods]
+    marks = [pod.annotations for pod in pods]
     facts = ShareFacts(
-        work=_classify(finding.workload, pods, running), gpus=sum(each.gpus for each in finding.holdings),
+        work=_classify(finding.workload, pods, running, namespace), gpus=sum(each.gpus for each in finding.holdings),
         each=0 if any(one.gpus < one.pieces for one in finding.holdings) else _count_each(pods),
         use=sharing.join_uses(uses),
         model=gpus.find(models.pop()) if len(models) == 1 else None, per_hour=bill.per_hour,
-        most_clients=_read_most(pods, names.MPS_CLIENTS), most_replicas=_read_most(pods, names.TIMESLICE_REPLICAS),
+        most_clients=sharing.read_most(marks, names.MPS_CLIENTS),
+        most_replicas=sharing.read_most(marks, names.TIMESLICE_REPLICAS),
     )
     return AdvisedWorkload(
         ref=finding.workload.ref, facts=facts, advice=sharing.advise(facts), currency=bill.currency,
         wasted_gpu_hours=sharing.waste_hours(facts, lookback),
     )
-
-
-def _read_most(pods: Sequence[cluster.Pod], key: str) -> int | None:
-    """The least that any of its pods says; what is no number from 1 to 999 says nothing."""
-    said = (classes.read_key(pod.annotations, key)[0] or "" for pod in pods)
-    known = [int(text) for text in said if text.isdecimal() and len(text) <= 3 and int(text)]
-    return min(known, default=None)
 
 
 def _count_each(pods: Sequence[cluster.Pod]) -> int:
@@ -124,11 +123,20 @@ def _count_each(pods: Sequence[cluster.Pod]) -> int:
 
 
 def _classify(
-    workload: cluster.Workload, pods: Sequence[cluster.Pod], running: Mapping[str, SharePod]
+    workload: cluster.Workload, pods: Sequence[cluster.Pod], running: Mapping[str, SharePod],
+    namespace: Input[cluster.Namespace],
 ) -> classes.WorkClass:
-    first = next((running[pod.uid] for pod in pods if pod.uid in running), None)
-    ref, said = workload.ref, (pods[0].labels, pods[0].annotations, workload.labels, workload.annotations)
-    return classes.classify(classes.WorkFacts(
-        said=said, owned=kinds.find_class(ref.group, ref.kind), gpus=_count_each(pods),
-        containers=tuple(each.runs for each in first.containers) if first is not None else (),
-    )).work
+    """As the webhook does, but for how it was seen to behave; of pods that are not seen to run, by words alone."""
+    first, ref = next((running[pod.uid] for pod in pods if pod.uid in running), None), workload.ref
+    if first is None:
+        return classes.WorkClass(work.classify(workload, pods, namespace)[0])
+    owner = TopOwner(
+        group=ref.group, kind=ref.kind, name=ref.name, uid=ref.uid, labels=workload.labels,
+        annotations=workload.annotations,
+    )
+    return sharing.classify(first, sharing.ShareAround(namespace=namespace, owner=Known(owner)), _make_terms()).work
+
+
+@functools.cache
+def _make_terms() -> sharing.ShareTerms:
+    return share_why.make_terms("")

@@ -92,10 +92,9 @@ def find_by_provider(cloud: Cloud | None, provider: str) -> FindCloud:
 
 
 def make_hands(ground: Groundwork, statuses: scaling_statuses.ScalingStatuses) -> scaling.ScalingHands:
-    shortages = growing.Shortages(deciding.note_shortage, deciding.clear_shortage)
     return scaling.ScalingHands(
         leaving=leaving.LeavingHands(ground.api, ground.hands.announcer),
-        grower=growing.Grower(statuses, shortages),
+        grower=growing.Grower(statuses, deciding.note_shortage),
         headroom=headroom.HeadroomHands(ground.api, ground.namespace), statuses=statuses,
         announcer=ground.hands.announcer,
     )

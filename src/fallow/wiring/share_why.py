@@ -26,7 +26,6 @@ from fallow.observe import budgets, share_pods
 from fallow.observe import claims as claiming
 from fallow.observe import sharing as watching
 from fallow.settings import cost_enforcement, readers
-from fallow.settings.sharing import DEFAULT_SCHEDULER
 from fallow.wiring import reach
 
 
@@ -39,7 +38,7 @@ def make_terms(namespace: str, *, by_claims: bool = False) -> sharing.ShareTerms
     """As the webhook has them where its flags are not given, but that it may change pods; `namespace`: ours."""
     return sharing.ShareTerms(
         exempt=find_exempt(namespace), rewrites=True, by_claims=by_claims,
-        schedulers=frozenset({DEFAULT_SCHEDULER}), patterns=classes.Patterns(),
+        schedulers=frozenset({names.DEFAULT_SCHEDULER}), patterns=classes.Patterns(),
     )
 
 
@@ -78,11 +77,18 @@ async def read_terms(api: kube.Api, namespace: str) -> Input[sharing.ShareTerms]
         return Unseen(str(problem))
 
 
+async def find_terms(api: kube.Api) -> tuple[str, sharing.ShareTerms]:
+    """Where the daemon lives, and the terms of the webhook there, or those that it would have."""
+    home = await reach.find_home(api, None, acting=False)
+    there = await read_terms(api, home.namespace)
+    return home.namespace, there.value if isinstance(there, Known) else make_terms(home.namespace)
+
+
 def terms_of(options: cost_enforcement.WebhookSettings) -> sharing.ShareTerms:
     said = options.sharing
     return sharing.ShareTerms(
         exempt=options.exempt, rewrites=said.rewrites, by_claims=said.by_claims, schedulers=said.schedulers,
-        patterns=classes.Patterns(said.patterns),
+        patterns=classes.Patterns(said.patterns), without=said.without,
     )
 
 

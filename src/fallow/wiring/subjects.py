@@ -13,25 +13,29 @@ from fallow import names, verbs
 from fallow.clients import errors
 from fallow.clients.kubernetes import api as kube
 from fallow.decide import packing, sharing
-from fallow.model import cluster, emptying, scaling, spelling
+from fallow.model import cluster, emptying, moving, scaling, spelling
 from fallow.model.emptying import EmptyingRecord
+from fallow.model.moving import HeldPlace, MoveRecord
 from fallow.model.partition import NodeSharing, PartitionNode
 from fallow.model.policies import budget as budgeting
 from fallow.model.policies import budget_crd, sharing_crd
 from fallow.model.policies.budget import CostBudget
 from fallow.model.policies.sharing import NodeConfig, SharingPolicy
 from fallow.model.scaling import DrainRecord, SpotRecord
-from fallow.model.seen import Known, Register, Unseen
+from fallow.model.seen import ABSENT, Input, Known, Unseen
+from fallow.model.share_advice import CrowdAdvice
 from fallow.model.units import Instant
-from fallow.observe import budgets, share_pods
+from fallow.observe import share_pods
 from fallow.observe import sharing as watching
 from fallow.observe.cluster import hosts
-from fallow.wiring import reach, share_why
+from fallow.wiring import share_why, sharers
 
 
 class NodeSubject(msgspec.Struct, frozen=True, kw_only=True):
-    """`emptied`: the record of who empties it. `drain`, `spot`: why it leaves, where it does. `room`, `plan`: None
-    where pods or nodes are not seen in full, and why stands in `unseen`. `pods`: those on it that hold GPUs."""
+    """`emptied`: the record of who empties it. `drain`, `spot`: why it leaves, where it does. `move`, `held`: whom it
+    is left by for another, and for whom a place is kept; `moved`: how the last one ended. `room`, `plan`: None where
+    pods or nodes are not seen in full, and why stands in `unseen`. `pods`: those on it that hold GPUs. `crowd`: how
+    many of them could share one."""
 
     node: PartitionNode
     sharing: NodeSharing
@@ -43,6 +47,10 @@ class NodeSubject(msgspec.Struct, frozen=True, kw_only=True):
     plan: packing.ConsolidationPlan | None = None
     drain: DrainRecord | None = None
     spot: SpotRecord | None = None
+    move: MoveRecord | None = None
+    held: HeldPlace | None = None
+    moved: str = ""
+    crowd: Input[CrowdAdvice] = ABSENT
     unseen: str = ""
 
 
@@ -106,6 +114,8 @@ async def _read_node(api: kube.Api, name: str, now: Instant) -> NodeSubject:
         node=node, sharing=sharing.see_node_sharing(node, None), config=mine[0] if mine else None,
         emptied=emptying.read(said.get(names.EMPTYING)), result=said.get(names.EMPTYING_RESULT, ""),
         drain=scaling.read_drain(said.get(names.SCALE_DOWN)), spot=scaling.read_spot(said.get(names.SPOT_RECORD)),
+        move=moving.read_record(said.get(names.MOVE)), held=moving.read_place(said.get(names.PLACE_HELD)),
+        moved=said.get(names.MOVE_RESULT, ""),
     )
     try:
         seen = await hosts.look(api)
@@ -115,7 +125,20 @@ async def _read_node(api: kube.Api, name: str, now: Instant) -> NodeSubject:
     return msgspec.structs.replace(
         made, pods=there, room=packing.measure_node(seen, name, now), plan=packing.plan_consolidation(seen, now),
         sharing=sharing.see_node_sharing(node, sum(names.GPU_SHARED in pod.resources for pod in there)),
+        crowd=await _advise_crowd(api, seen, name, now),
     )
+
+
+async def _advise_crowd(
+    api: kube.Api, seen: cluster.Capacity, name: str, now: Instant
+) -> Input[CrowdAdvice]:
+    """Absent: its GPUs are cut or shared already, or nobody there holds a whole one."""
+    machine = next((each for each in seen.machines if each.name == name), None)
+    whole = (pod for pod in seen.pods if pod.node == name and pod.needs.gpus == 1 and not pod.needs.shared)
+    if machine is None or machine.replicas > 1 or next(whole, None) is None:
+        return ABSENT
+    found = await sharers.find(api, now, name)
+    return Known(sharing.advise_crowd(found.value, machine.gpu_memory)) if isinstance(found, Known) else found
 
 
 # ---- objects of ours -------------------------------------------------------------------------------------------------
@@ -128,12 +151,10 @@ async def _see_sharing_policy(api: kube.Api, made: PolicySubject, policy: Sharin
     except errors.ClientError as problem:  # what its status says is told all the same
         return msgspec.structs.replace(made, unseen=str(problem))
     changed = tuple(_name(each) for each in running if sharing.find_policy_name(each.pod) == policy.name)
-    made, places = msgspec.structs.replace(made, changed=changed), await _list_namespaces(api)
+    made, places = msgspec.structs.replace(made, changed=changed), await sharers.list_namespaces(api)
     if isinstance(places.rest, Unseen):
         return msgspec.structs.replace(made, unseen=places.rest.why)
-    home = await reach.find_home(api, None, acting=False)
-    there = await share_why.read_terms(api, home.namespace)
-    terms = there.value if isinstance(there, Known) else share_why.make_terms(home.namespace)
+    _, terms = await share_why.find_terms(api)
     selected = tuple(
         _name(each) for each in running
         if sharing.find_part(each.pod) is None and sharing.is_meant(policy, each.pod, places, terms)
@@ -145,13 +166,7 @@ def _name(of: share_pods.RunningPod) -> str:
     return f"{of.pod.namespace}/{of.pod.name}"
 
 
-async def _list_namespaces(api: kube.Api) -> Register[cluster.Namespace]:
-    watched = budgets.watch_namespaces(api)
-    await watched.list_once()
-    return budgets.Places(watched).register
-
-
 async def _see_budget(api: kube.Api, made: PolicySubject, found: CostBudget) -> PolicySubject:
-    live = budgeting.find_live(found.scope, await _list_namespaces(api))
+    live = budgeting.find_live(found.scope, await sharers.list_namespaces(api))
     named = live.value if isinstance(live, Known) else None
     return msgspec.structs.replace(made, budget=found, namespaces=named)

@@ -245,6 +245,30 @@ def test_what_a_deleted_namespace_cost_stays():
     assert scene.paper.hours(namespace="doomed", team="red") * HOUR == 150
 
 
+@pytest.mark.accepts("cost", 21)
+def test_a_namespace_that_goes_before_its_last_pods_still_says_whose_they_are():
+    scene = Scene()
+    scene.node("n", 1)
+    scene.world.namespace("doomed", labels={"team": "red"})
+    scene.world.pod("a", node="n", namespace="doomed", bound_at=float(DAY0))
+    scene.look(DAY0)
+    scene.world.namespaces.pop("doomed")
+    scene.look(DAY0 + 60)
+    scene.world.pods[0] = msgspec.structs.replace(scene.world.pods[0], labels={"project": "late"})
+    scene.look(DAY0 + 120)
+    scene.look(DAY0 + 180)
+    assert scene.paper.hours(namespace="doomed", team="red") * HOUR == 180
+
+
+@pytest.mark.accepts("cost", 7)
+def test_the_model_is_booked_by_its_one_name_also_where_the_price_names_none():
+    scene = Scene()
+    scene.node("n", 1, product="NVIDIA-A100-SXM4-80GB-MIG-1g.10gb")
+    scene.look(DAY0)
+    scene.look(DAY0 + 60)
+    assert {each.slice.key.gpu_model for each in scene.paper.intervals} == {"A100-80GB"}
+
+
 # ---- what the brain hands over --------------------------------------------------------------------------------------
 
 
@@ -355,6 +379,20 @@ def test_an_hour_that_nobody_measured_keeps_what_the_cycles_showed():
     scene = measured()
     uses = {each.slice.state: each.use for each in scene.paper.intervals if each.slice.pod_name == "a"}
     assert uses == {SpendState.used: (600_000,), SpendState.held_idle: (0,)}
+
+
+def test_what_names_no_pod_is_no_use_of_one_of_several_instances():
+    scene = Scene()
+    scene.node("n", 0, offers={"nvidia.com/mig-3g.20gb": 2}, gpu_product="NVIDIA-A100-SXM4-40GB")
+    for name in ("a", "b"):
+        scene.world.pod(name, node="n", bound_at=float(DAY0), resources={"nvidia.com/mig-3g.20gb": 1})
+    rows = held_rows([(0, "GPU-1/1", None, 0.1), (1, "GPU-1/2", None, 0.1)], mig=np.ones(2, np.bool_))
+    for now in range(DAY0, DAY0 + HOUR + 60, 60):
+        scene.look(now, rows=rows)
+    hour_use.apply(scene.book, DAY0, [reading("GPU-1/1", "", use=0.0), reading("GPU-1/2", "", use=1.0)])
+    scene.look(DAY0 + HOUR + 60, rows=rows)
+    uses = {each.slice.pod_name: each.use[0] for each in scene.paper.rows.values() if each.slice.pod_name}
+    assert uses == {"a": 100_000, "b": 100_000}, "what the cycles showed"
 
 
 def test_of_a_gpu_in_parts_only_what_the_pods_own_processes_did_is_use():

@@ -152,6 +152,8 @@ async def test_spot_saves_against_a_price_that_is_known_and_else_nothing():
     }
     assert (await book(some)).savings == ()
     assert (await book(some, on_demand=lambda key, at: UNIT // 2)).savings == ()  # it was dearer: nothing was saved
+    unpriced = [*cost_scenes.held("GPU-0", YESTERDAY, YESTERDAY + 2 * HOUR, spot, rate=None)]
+    assert (await book(unpriced, on_demand=lambda key, at: 3 * UNIT)).savings == ()
 
 
 # ---- sharing, and nodes that went ------------------------------------------------------------------------------------
@@ -186,16 +188,17 @@ def test_a_gpu_hour_that_was_paused_and_whose_node_went_is_claimed_once():
     assert sum(row.saved for row in rows) == P4D
     node = RemovedNode(node="node-1", rate=P4D, at=AT, until=AT + HOUR)  # of one GPU
     assert counterfactuals.book_removal(node, claims) == []
-    eight = RemovedNode(node="node-1", rate=8 * P4D, at=AT, until=AT + HOUR)
-    assert sum(row.saved for row in counterfactuals.book_removal(eight, claims)) == 7 * P4D
-    assert sum(row.saved for row in counterfactuals.book_removal(eight, [])) == 8 * P4D
+    eight = RemovedNode(node="node-1", rate=8 * P4D, at=AT, until=AT + HOUR, gpus=8)
+    for claimed, left in ((claims, 7), ([], 8)):
+        [row] = counterfactuals.book_removal(eight, claimed)
+        assert (row.saved, counterfactuals.read_details(row).gpu_hours) == (left * P4D, left)
 
 
 def test_a_removed_node_saves_a_day_at_most_and_nothing_without_a_price():
     node = RemovedNode(node="node-1", rate=UNIT, at=AT, until=AT + 1000 * HOUR)
     assert sum(row.saved for row in counterfactuals.book_removal(node, [])) == 24 * UNIT
     free = RemovedNode(node="node-1", rate=None, at=AT, until=AT + HOUR)
-    assert counterfactuals.book_removal(free, [NodeClaim("node-1", AT, AT + HOUR, 5)]) == []
+    assert counterfactuals.book_removal(free, [NodeClaim("node-1", AT, AT + HOUR, 5, WHOLE)]) == []
 
 
 # ---- are we worth it? ------------------------------------------------------------------------------------------------
@@ -207,8 +210,10 @@ async def test_roi_is_what_was_realised_against_what_we_cost():
     async with cost_scenes.opened(some) as ledger:
         await ledger.write(await saving_books.find_savings(ledger, [pause()], YESTERDAY, TODAY, nobody_knows), 1)
         page = await cost_books.read_savings(CostBooks(ledger=ledger, invested=30 * UNIT), DAY_BEFORE)
-        free = await cost_books.read_savings(CostBooks(ledger=ledger), TimeSpan(YESTERDAY + 2 * HOUR, TODAY))
+        late = await cost_books.read_savings(CostBooks(ledger=ledger), TimeSpan(YESTERDAY + 23 * HOUR, TODAY))
+        free = await cost_books.read_savings(CostBooks(ledger=ledger), TimeSpan(TODAY, TODAY + HOUR))
     assert (page.saved, page.roi.of_it_pods, page.roi.of_it_investment, page.roi.own_cost) == (16.38, 4.1, 1.0, 5.1)
     assert page.roi.ratio == pytest.approx((16.385 - 5.09625) / 5.09625, abs=1e-4)
+    assert (late.saved, late.roi.own_cost) == (page.saved, page.roi.of_it_pods), "of a part of a day all of it is told"
     assert free.roi.ratio is None  # nothing to divide by
     assert [(line.type, line.saved, line.realised_gpu_hours) for line in page.lines] == [("waste", 16.38, 4.0)]

@@ -6,8 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.account.paper import DAY0, Scene, bill, held_rows
 
+from fallow.account import pieces
+from fallow.account.timeline import Face, Gpu, Ground, Holding
 from fallow.model.cluster import Departure, RegisteredGpu
-from fallow.model.cost import WHOLE, SpendState
+from fallow.model.cost import WHOLE, CostKey, Rate, SpendState
 from fallow.model.seen import Register, Unseen
 
 HOUR, DAY = 3600, 86400
@@ -43,6 +45,29 @@ def test_seven_instances_of_a_seven_dollar_gpu_are_a_dollar_each():
     scene.look(DAY0 + HOUR)
     assert [scene.paper.cost(pod=f"p{at}") for at in range(7)] == [1] * 7
     assert scene.paper.cost(state=SpendState.unallocated) == 0
+
+
+@pytest.mark.accepts("cost", 2)
+def test_of_a_gpu_that_is_not_cut_to_its_end_the_uncut_part_is_nobodys():
+    scene = Scene()
+    scene.node("n", 0, 7_000_000_000, offers={"nvidia.com/mig-1g.5gb": 2})
+    scene.world.pod("p", node="n", resources={"nvidia.com/mig-1g.5gb": 1}, bound_at=float(DAY0))
+    scene.look(DAY0)
+    scene.look(DAY0 + HOUR)
+    assert (scene.paper.cost(pod="p"), scene.paper.cost(state=SpendState.unallocated)) == (1, 6)
+
+
+@pytest.mark.accepts("cost", 3)
+@pytest.mark.parametrize("shares", [(333_333, 333_333, 333_334), (333_333, 333_333, 1)], ids=["all", "with a rest"])
+def test_parts_that_lie_nowhere_come_to_the_rate_of_their_gpu_to_the_last_nano(shares):
+    key = CostKey(cluster="c", node="n")
+    gpu = Gpu("GPU-0", DAY0, Ground(key, Rate(10_000_000_001, "p")))
+    for at, share in enumerate(shares):
+        name = f"p{at}"
+        gpu.holdings.append(Holding(gpu.name, str(at), name, name, DAY0, Face(key, SpendState.used, share)))
+    made = pieces.make(gpu, DAY0, DAY0 + HOUR)
+    assert sum(each.slice.share for each in made) == WHOLE
+    assert sum(each.slice.rate_nano for each in made) == 10_000_000_001
 
 
 @pytest.mark.accepts("cost", 2)
@@ -252,6 +277,19 @@ def test_a_clock_that_is_set_back_shortens_nothing():
         scene.look(DAY0 + now)
     assert scene.paper.hours(pod="a") * HOUR == 660
     assert set(scene.paper.seconds("n#0").values()) == {WHOLE}
+    for now, pods in ((500, None), (510, [])):  # of whom nobody heard went after we last saw him, by the furthest clock
+        scene.look(DAY0 + now, pods)
+    assert scene.paper.hours(pod="a") * HOUR == 660
+
+
+def test_who_turns_idle_and_back_while_the_clock_stands_still_is_booked_without_a_gap():
+    scene = Scene()
+    scene.node("n", 1)
+    scene.world.pod("a", node="n", bound_at=float(DAY0))
+    for now, since in ((0, None), (60, None), (30, float(DAY0 + 60)), (45, None), (120, None)):
+        scene.look(DAY0 + now, rows=held_rows([(0, "GPU-1", since, 0.5)]))
+    assert scene.paper.hours(pod="a", state=SpendState.used) * HOUR == 120
+    assert set(scene.paper.seconds("GPU-1").values()) == {WHOLE}
 
 
 def test_a_node_that_is_not_seen_leaves_all_as_it_is_and_one_that_is_gone_ends_its_gpus():

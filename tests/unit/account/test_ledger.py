@@ -200,6 +200,10 @@ async def test_after_a_change_of_price_the_hours_before_keep_the_old_one(new_pla
             hours = await books.sums(CostQuery(begin=MIDNIGHT, end=MIDNIGHT + DAY, step=CostStep.hour))
             assert [one.total.cost for one in hours] == [2 * UNIT] * 12 + [3 * UNIT] * 12
         assert await books.read_prices() == prices
+        seen = [msgspec.structs.replace(prices[0], retrieved_at=noon, valid_to=noon), prices[1]]
+        for told in (tuple(seen), tuple(prices)):  # of what was looked up the last counts, in whatever order it comes
+            await books.write(CostBatch(prices=told), 1)
+            assert await books.read_prices() == seen
         assert [one.slice.price_id for one in await books.read_intervals(MIDNIGHT, MIDNIGHT + DAY)] == ["old", "new"]
 
 
@@ -258,13 +262,15 @@ async def test_label_sets_beyond_the_most_are_others_and_cost_the_same(new_place
             await books.write(CostBatch(intervals=tuple(
                 lasting(part_of(f"GPU-{number}", pod=f"p{number}", at=ledgers.key(team=f"t{number}", app=f"a{number}")),
                         MIDNIGHT, MIDNIGHT + HOUR)
-                for number in range(6)
+                for number in range(9)
             )), epoch)
             found = await books.sums(CostQuery(begin=MIDNIGHT, end=MIDNIGHT + DAY, by=(app, TEAM)))
-            assert ledgers.total(found).cost == 6 * UNIT
+            assert ledgers.total(found).cost == 9 * UNIT
             assert found[0].key == ("__other__", "__other__")
             assert found[0].total.cost == 3 * UNIT
-            assert len(found) == 4
+            teams = [(app, team[0]) for app, team in (one.key for one in found[1:])]
+            assert teams == [("__other__", "t")] * 3 + [(app, "t") for app, _ in teams[3:]]
+            assert len(teams) == 6
 
 
 # ---- writing ---------------------------------------------------------------------------------------------------------

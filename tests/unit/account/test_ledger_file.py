@@ -9,7 +9,9 @@ from tests import ledgers
 from tests.ledgers import MIDNIGHT, lasting, part_of
 
 from fallow.account import ledger, spool
+from fallow.account.ledger import LedgerWentBack
 from fallow.clients import errors
+from fallow.model import cost
 from fallow.model.cost import DAY, UNIT, BookedBatch, CostBatch, CostQuery
 
 DAY_OF_ONE = CostBatch(at=MIDNIGHT + DAY, intervals=(lasting(part_of(), MIDNIGHT, MIDNIGHT + DAY),))
@@ -79,6 +81,29 @@ async def test_a_file_that_another_program_holds_makes_batches_wait(new_place, t
     await books.close()
 
 
+@pytest.mark.accepts("cost", 5, 25)
+async def test_a_transaction_that_fails_in_its_middle_leaves_nothing_behind_nor_in_memory(new_place, tmp_path):
+    """Numbers of names that were rolled back would be those of nobody, or of the next."""
+    place = new_place()
+    books = place.ledger(spool=spool.Spool(tmp_path / "waiting"))
+    await books.open()
+    await books.write(CostBatch(at=MIDNIGHT), 1)  # from now on it believes its memory
+    _tell(place, "CREATE TRIGGER full BEFORE INSERT ON cost_intervals BEGIN SELECT RAISE(ABORT, 'no room'); END")
+    assert await books.write(DAY_OF_ONE, 1) == BookedBatch(is_spooled=True)
+    assert "no room" in books.trouble
+    _tell(place, "DROP TRIGGER full")
+    assert await books.write(CostBatch(at=MIDNIGHT + DAY + 60), 1) == BookedBatch()
+    assert [each.slice for each in await books.read_intervals(MIDNIGHT, MIDNIGHT + DAY)] == [part_of()]
+    assert ledgers.total(await books.sums(ALL)).cost == 24 * UNIT
+    await books.close()
+
+
+def _tell(place, sql):
+    with sqlite3.connect(place.path) as other:
+        other.execute(sql)
+    other.close()
+
+
 @pytest.mark.accepts("cost", 25)
 async def test_what_no_spool_takes_is_said_and_no_look_fails(new_place, tmp_path):
     place, full = new_place(), spool.Spool(tmp_path / "waiting")
@@ -146,3 +171,113 @@ async def test_what_is_refused_of_a_batch_that_waited_is_said_with_the_next_one(
     assert ["it overlaps another interval" in one for one in done.refused] == [True]
     assert (await books.write(CostBatch(at=MIDNIGHT + DAY + 120), 1)).refused == ()
     await books.close()
+
+
+def until(minute, what=None, **more):
+    """A look of that minute, in which somebody holds it since midnight."""
+    end = MIDNIGHT + 60 * minute
+    return CostBatch(at=end, intervals=(lasting(what or part_of(), MIDNIGHT, end, is_open=True, **more),))
+
+
+async def books_on(place, **options):
+    made = place.ledger(**options)
+    await made.open()
+    return made
+
+
+@pytest.mark.accepts("cost", 3, 5, 25)
+async def test_what_waited_while_another_kept_the_ledger_is_not_booked_on_top_of_it(new_place, tmp_path, caplog):
+    place, waiting = new_place(), spool.Spool(tmp_path / "waiting")
+    mine, other = await books_on(place, spool=waiting), await books_on(place)
+    await mine.claim(1)
+    waiting.append(until(10, part_of(slot="slot-0", pod="seen-by-one")), 1)  # which the ledger did not get
+    await other.claim(2)
+    await other.write(DAY_OF_ONE, 2)
+    await mine.claim(3)
+    waiting.append(CostBatch(at=MIDNIGHT + DAY + 60), 3)
+    await mine.write(CostBatch(at=MIDNIGHT + DAY + 120), 3)
+    assert ledgers.total(await mine.sums(ALL)).gpu_micro_seconds == DAY * 10**6
+    assert "1 batches that waited are not booked: another has kept the ledger since" in caplog.text
+    assert (await mine.read_meta()).seen_until == MIDNIGHT + DAY + 120
+    assert waiting.count == 0
+    await mine.close()
+    await other.close()
+
+
+@pytest.mark.accepts("cost", 5, 25)
+async def test_what_waited_is_booked_by_later_lives_of_the_same_writer(new_place, tmp_path):
+    """Also where one of them took the ledger, and was killed before it had replayed anything."""
+    place, path = new_place(), tmp_path / "waiting"
+    for epoch in range(1, 4):
+        waiting = spool.Spool(path)
+        books = await books_on(place, spool=waiting)
+        await books.claim(epoch)
+        if epoch == 1:
+            waiting.append(until(10), 1)
+        await books.close()
+    books = await books_on(place, spool=spool.Spool(path))
+    assert await books.write(CostBatch(at=MIDNIGHT + 1200), 4) == BookedBatch()
+    assert ledgers.total(await books.sums(ALL)).gpu_micro_seconds == 1200 * 10**6
+    await books.close()
+
+
+@pytest.mark.accepts("cost", 25)
+async def test_where_batches_that_waited_are_gone_the_books_are_told_to_be_read_anew(new_place, tmp_path, caplog):
+    place, waiting = new_place(), spool.Spool(tmp_path / "waiting")
+    books = await books_on(place, spool=waiting)
+    waiting.append(until(1), 1)
+    (tmp_path / "waiting").unlink()
+    await books.write(CostBatch(), 1)  # of others: they keep no book
+    with pytest.raises(LedgerWentBack, match="1 batches that waited in the spool are gone"):
+        await books.write(until(2), 1)
+    assert await books.write(until(3), 1) == BookedBatch()
+    assert "1 of 1 batches are gone" in caplog.text
+    assert ledgers.total(await books.sums(ALL)).gpu_micro_seconds == 180 * 10**6
+    await books.close()
+
+
+@pytest.mark.accepts("cost", 25)
+async def test_a_file_that_was_removed_is_noticed_and_made_anew(new_place, tmp_path, caplog):
+    place = new_place()
+    books = await books_on(place, spool=spool.Spool(tmp_path / "waiting"))
+    await books.write(until(1), 1)
+    for each in place.path.parent.glob(f"{place.path.name}*"):
+        each.unlink()
+    assert await books.write(until(2), 1) == BookedBatch(is_spooled=True)
+    assert "was removed or replaced while we used it" in books.trouble
+    with pytest.raises(LedgerWentBack, match="older than we left it"):
+        await books.write(until(3), 1)
+    await books.close()
+    again = await books_on(place)
+    assert ledgers.total(await again.sums(ALL)).gpu_micro_seconds == 180 * 10**6
+    assert "it is opened anew" in caplog.text
+    await again.close()
+
+
+@pytest.mark.accepts("cost", 3, 5)
+async def test_a_ledger_that_comes_back_older_gives_no_number_of_before_to_another(new_place, caplog):
+    """A replica that lagged, a backup: an interval that names a number which is gone would be the next one's."""
+    place = new_place()
+    books = await books_on(place)
+    await books.write(until(1), 1)
+    looking = await books_on(place, writes=False)
+    backup = sqlite3.connect(":memory:")
+    with sqlite3.connect(place.path) as on:
+        on.backup(backup)
+    two = part_of("GPU-2", pod="victim-0", at=ledgers.key("victim"))
+    await books.write(until(2, two), 1)
+    by = (cost.read_dimension("namespace"),)
+    asked = CostQuery(begin=MIDNIGHT, end=MIDNIGHT + DAY, by=by)
+    for each in (books, looking):
+        assert len(await each.sums(asked)) == 2  # and their names are remembered
+    backup.backup(on)
+    on.close()
+    backup.close()
+    with pytest.raises(LedgerWentBack, match="what was written last is gone from it"):
+        await books.write(until(3, part_of("GPU-3", pod="other-0", at=ledgers.key("other"))), 1)
+    assert await books.write(until(4, two), 1) == BookedBatch()
+    for who in (books, looking):
+        found = {each.key: each.total.gpu_micro_seconds for each in await who.sums(asked)}
+        assert found == dict.fromkeys((("ml",), ("other",), ("victim",)), 240 * 10**6)
+        await who.close()
+    assert "the books are read anew" in caplog.text

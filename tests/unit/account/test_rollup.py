@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.ledgers import MIDNIGHT, lasting, part_of
@@ -68,6 +71,24 @@ def test_a_cost_is_that_of_the_noun_for_any_rate(rate, begin, length, window):
     )
     found = rollup.sum_up(spans, [(first, last)] if first < last else [])
     assert sum(found.amounts[:, 0].tolist()) == one.cost(first, last)
+
+
+@pytest.mark.accepts("cost", 4)
+@given(
+    rate=st.integers(0, 10**13), use=st.integers(0, WHOLE), energy=st.integers(0, rollup.MOST_ENERGY),
+    begin=st.integers(0, 2 * HOUR), steps=st.lists(st.integers(1, HOUR), min_size=4, max_size=6),
+)
+def test_windows_side_by_side_add_up_in_cost_and_use_and_energy(rate, use, energy, begin, steps):
+    edges = [begin, *(begin + passed for passed in itertools.accumulate(steps))]
+    hours = (edges[-1] - 1) // HOUR - begin // HOUR + 1
+    spans = rollup.SpanColumns(
+        *(np.array([value], np.int64) for value in (begin, edges[-1], WHOLE, rollup.USED, rate, 7, 0)),
+        rollup.pack_use([[use] * hours])[0], rollup.pack_energy([[energy] * hours])[0],
+    )
+    asked = edges[1:-1]
+    whole = rollup.sum_up(spans, [(asked[0], asked[-1])])
+    parts = rollup.sum_up(spans, list(itertools.pairwise(asked)))
+    assert whole.amounts.sum(axis=0).tolist() == parts.amounts.sum(axis=0).tolist()
 
 
 def test_sums_that_do_not_fit_into_64_bits_are_exact():

@@ -2,15 +2,18 @@
 there."""
 
 import re
+from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.unit.decide.scaling.stage import NOW, ON_DEMAND, SPOT, look, node, pod, pods, policy, pool, sight
 
-from fallow import telemetry
-from fallow.account.scaling import ScalingAccount
+from fallow import names, telemetry
+from fallow.account.scaling import ScalingAccount, count_demand
 from fallow.model.policies.scaling import Prewarming
-from fallow.model.scaling import ScalingSight
+from fallow.model.scaling import ScaledNode, ScaledPod, ScalingSight
+from fallow.model.scaling_plan import Grow, GrowReason
+from fallow.model.seen import Unseen
 
 POLICY = frozenset({"policy"})
 TIER = POLICY | {"capacity_type"}
@@ -71,3 +74,38 @@ def test_what_is_not_known_is_not_there(name: str) -> None:
     found = measure(sight(rule, node("a", price=None, use=None), measured="Prometheus is down"))
     assert not re.search(r"\bnan\b", str(found.get(name, {})))
     assert found.get(name, {}) == {}
+
+
+def demand(*things: ScaledNode | ScaledPod, **more: Any) -> dict[str, float]:
+    seen = sight(more.pop("rule", None), *things, **more)
+    return count_demand(seen, look(seen))
+
+
+def test_demand_is_what_is_held_and_waited_for_in_gpus_of_every_kind() -> None:
+    cut = node("cut", labels={names.GPU_REPLICAS: "2"}, has={names.GPU_SHARED: 16})
+    mig = pod("m", 0, "a", asks={names.MIG_PREFIX + "3g.40gb": 2})
+    found = demand(node("a"), pod("x", 4, "a"), mig, *pods(2, 8))
+    assert found == {"default": pytest.approx(4 + 6 / 7 + 16, abs=0.01)}
+    assert demand(cut, pod("s", 0, "cut", asks={names.GPU_SHARED: 3})) == {"default": 1.5}
+
+
+def test_one_pod_that_fits_no_pool_and_a_cloud_that_is_away_hide_nobodys_demand() -> None:
+    assert demand(node("a"), pod("x", 8, "a"), pod("huge", 16)) == {"default": 8.0}
+    assert demand(node("a"), pod("x", 8, "a"), groups={"default": Unseen("timeout")}) == {"default": 8.0}
+    assert demand(node("a"), pod("x", 8, "a"), rule=policy(enabled=False)) == {}
+    assert demand(pod("x", 8), nodes=Unseen("timeout")) == {}
+
+
+def test_only_what_a_cloud_took_is_a_success_and_audited() -> None:
+    metrics, told = telemetry.Telemetry(), []
+    account, rule = ScalingAccount(metrics, put=told.append), policy()
+    wanted = Grow(
+        policy="default", pool=rule.pools[0], tier=ON_DEMAND, count=1, reason=GrowReason.PendingPods, because="it waits"
+    )
+    account.note_growth(rule, wanted, None, "its cloud failed", NOW, 0.1)
+    assert told == []
+    account.note_growth(rule, wanted, rule.pools[0], "1 more", NOW, 0.1)
+    assert len(told) == 1
+    text = metrics.text().decode()
+    for success in ("true", "false"):
+        assert re.search(rf'scaling_actions_total{{[^}}]*success="{success}"[^}}]*}} 1.0', text)

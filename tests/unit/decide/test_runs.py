@@ -130,3 +130,36 @@ def test_room_is_made_for_who_is_more_important_and_short(changes: dict[str, obj
     assert advice.reason is reason
     assert advice.is_yes == (reason is Preemption.WorthIt)
     assert advice.because
+
+
+NAN, INF = float("nan"), float("inf")
+
+
+@pytest.mark.parametrize("hostile", [
+    {"minutes": NAN}, {"minutes": INF}, {"minutes": -INF}, {"minutes": -5.0}, {"minutes": 1e300}, {"use": NAN},
+    {"use": 1e300}, {"use": -1.0}, {"at": NAN}, {"at": INF}, {"at": -1e18}, {"at": 1e18}, {"gpus": 10**400},
+    {"memory_gib": INF}, {"cores": NAN},
+], ids=str)
+def test_a_run_that_cannot_be_true_spoils_nothing_for_the_others(hostile: dict[str, float]) -> None:
+    told = {key: hostile[key] for key in ("at", "gpus", "memory_gib", "cores") if key in hostile}
+    measured = {"minutes": 12.0, "use": 0.5} | {key: hostile[key] for key in ("minutes", "use") if key in hostile}
+    odd = [PastRun(task=task("evil/x", **told), **measured)] * 50  # type: ignore[arg-type]
+    honest = past(OWNERS)
+    plain, mixed = predicting.RunPast(honest), predicting.RunPast([*odd, *honest, *odd])
+    for owner in (*OWNERS, "ml/new"):
+        assert mixed.foretell(task(owner, 9999), 5.0) == plain.foretell(task(owner, 9999), 5.0)
+    assert mixed.foretell(task("evil/x", 9999), 5.0).own == 0
+
+
+@given(st.lists(st.tuples(st.floats(), st.floats() | st.none(), st.floats(), st.integers()), min_size=30, max_size=60))
+def test_whatever_stands_in_the_books_nothing_raises_and_figures_are_figures(
+    rows: list[tuple[float, float | None, float, int]]
+) -> None:
+    found = [
+        PastRun(task=Task(owner=f"o{n % 3}", namespace="ml", work_class="batch", gpus=gpus, begins_at=at),
+                minutes=minutes, use=use)
+        for n, (minutes, use, at, gpus) in enumerate(rows)
+    ]
+    said = predicting.RunPast([*found, *past(OWNERS)]).foretell(task("o1", 9999), 3.0)
+    for each in (said.minutes, said.use, said.rest):
+        assert each is None or (abs(each.value) < 1e12 and each.error <= each.rival)

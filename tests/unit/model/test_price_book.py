@@ -61,7 +61,8 @@ def test_the_first_place_that_has_one_counts(step: int) -> None:
     assert found is not None
     assert (found.origin, rate(book, facts)) == (origin, Decimal(price))
     assert found.rate.estimated == (origin in (Origin.other_region, Origin.model))
-    assert found.rate.price_id == found.row.id
+    assert found.rate.price_id.removesuffix(cost.ESTIMATE) == found.row.id
+    assert found.rate.price_id.endswith(cost.ESTIMATE) == found.rate.estimated
 
 
 @pytest.mark.accepts("cost", 7)

@@ -85,7 +85,7 @@ def test_a_bad_row_is_refused_by_its_line_and_the_rest_is_read(name: str) -> Non
 @pytest.mark.parametrize(("text", "line", "because"), [
     ("", 1, "the columns unit, price_per_hour, currency, source, retrieved_at are missing"),
     ("<html>", 1, "the columns unit, price_per_hour, currency, source, retrieved_at are missing"),
-    (f'{HEAD}\n"{GOOD}', 2, "this is no CSV: unexpected end of data; nothing below it is read"),
+    (f'{HEAD}\n"{GOOD}', 2, "this is no CSV: unexpected end of data"),
 ], ids=["empty", "a web page", "an open quote"])
 def test_what_is_no_table_is_said(text: str, line: int, because: str) -> None:
     assert price_table.read_csv(text, "USD") == price_table.PriceTable((), (price_table.RefusedRow(line, because),))
@@ -154,3 +154,10 @@ def test_the_shipped_rows_are_those_of_the_seed_document_and_no_others() -> None
     assert len(table.rows) == len(SHIPPED)
     assert {row.source for row in table.rows} == {"seed document: undated list price"}
     assert {row.gpu_model for row in table.rows if not row.instance_type} == {"T4"}
+
+
+@pytest.mark.parametrize("bad", [f'"{GOOD}', GOOD.replace(",", "\r,", 1)])
+def test_a_line_that_is_no_csv_swallows_none_but_itself(bad: str) -> None:
+    table = price_table.read_csv("\n".join((HEAD, bad, "", GOOD)), "USD")
+    assert [row.line for row in table.refused] == [2]
+    assert len(table.rows) == 1

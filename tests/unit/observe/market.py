@@ -74,6 +74,7 @@ class Market:
         return web.json_response({"Items": [
             {
                 "retailPrice": price, "currencyCode": "USD", "armRegionName": "eastus", "armSkuName": kind,
+                "serviceName": "Virtual Machines",
                 "meterName": name, "productName": "Virtual Machines", "unitOfMeasure": "1 Hour", "type": "Consumption",
             }
             for name, price in (("x", self.listed), ("x Spot", self.spot))

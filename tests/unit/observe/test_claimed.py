@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -65,6 +66,49 @@ async def test_one_claim_that_cannot_be_read_hides_no_other(claims: tuple[str, .
         wanted = [ClaimWanted(resource_claim_name=each) for each in claims]
         found: Input[bool] = await claimed.ClaimReader(api).ask_for_gpus("ml", wanted)
     assert isinstance(found, Unseen) if asks is Unseen else found == asks
+
+
+async def test_claims_are_read_at_the_same_time_and_a_class_once_a_minute() -> None:
+    """One after the other, harmless ones would use up the second that a review has."""
+    now, waiting, all_there = 0.0, 0, asyncio.Event()
+
+    async def wait(asked: loopback.Asked) -> web.Response:
+        nonlocal waiting
+        if "/resourceclaims/nic-" not in asked.path:
+            return answer(asked)
+        waiting += 1
+        if waiting >= 8:
+            all_there.set()
+        await all_there.wait()
+        return web.json_response(devices("nic"))
+
+    async with loopback.serve(wait) as server, kube.Api(config.Access(server=server.url, context="test")) as api:
+        reader = claimed.ClaimReader(api, monotonic=lambda: now)
+        wanted = [ClaimWanted(resource_claim_name=f"nic-{each}") for each in range(8)]
+        for at in (0.0, 59.0, 61.0):
+            now = at
+            assert await reader.ask_for_gpus("ml", wanted) == Known(False)
+    assert [asked.path for asked in server.asked].count(f"{UNDER}/deviceclasses/nic") == 2
+
+
+@pytest.mark.parametrize("claims", [
+    [ClaimWanted(resource_claim_name=f"nic-{each}") for each in range(17)],
+    [ClaimWanted(resource_claim_name="many")],
+], ids=["claims", "classes-of-one-claim"])
+async def test_who_names_more_than_is_looked_at_asks_for_gpus_of_nobody_knows_how_many(
+    claims: list[ClaimWanted]
+) -> None:
+    classes = [{"name": f"r{each}", "exactly": {"deviceClassName": f"nic-{each}"}} for each in range(17)]
+
+    def tell(asked: loopback.Asked) -> web.Response:
+        if asked.path.endswith("/many"):
+            return web.json_response({"spec": {"devices": {"requests": classes}}})
+        return answer(asked)
+
+    async with loopback.serve(tell) as server, kube.Api(config.Access(server=server.url, context="test")) as api:
+        assert await claimed.ClaimReader(api).ask_for_gpus("ml", claims) == Known(True)
+        assert not isinstance(await claimed.ClaimReader(api).count_gpus("ml", claims), Known)
+    assert not [asked.path for asked in server.asked if "nic-" in asked.path][1:]  # counting asks until the first
 
 
 @pytest.mark.parametrize(("claims", "count"), [

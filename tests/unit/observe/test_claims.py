@@ -79,3 +79,23 @@ def test_what_is_not_seen_is_not_nothing() -> None:
 ], ids=["others", "unlabelled", "ours", "odd-mark"])
 def test_a_template_is_ours_by_its_label(meta: dict[str, Any], seen: ClaimTemplate | None) -> None:
     assert claims.see_template(msgspec.convert({"metadata": meta}, claims.TemplateItem)) == seen
+
+
+@pytest.mark.parametrize("profile", [
+    "x' || true || '", "1g.10gb' || device.driver != '", "../../secrets", "1g.10gb\n", "", "0g.5gb", "1g.10gb+ME",
+    "7g.99999gb", "1g.5gb+" + "a" * 300, "all",
+])
+def test_what_is_no_profile_reaches_no_expression_and_no_name(profile: str) -> None:
+    said = {"type": {"string": "mig"}, "profile": {"string": profile}}
+    assert part(device(attributes=said), device("gpu")).devices == (BOARD,)
+
+
+@pytest.mark.parametrize("memory", ["-5Gi", "0", "1e999999999", "9" * 400, "1Ei", "NaN", ""])
+def test_memory_that_no_device_has_is_not_known(memory: str) -> None:
+    (seen,) = part(device(capacity={"memory": {"value": memory}})).devices
+    assert seen.memory is None
+
+
+def test_a_pool_that_lies_about_its_parts_is_none() -> None:
+    for lying in (part(device(), of=0), part(device(), of=-1), part(device(), of=10**9)):
+        assert claims.join_devices(Known((NODE,)), Known((lying,))) == ABSENT

@@ -10,6 +10,7 @@ from click.testing import CliRunner
 from fallow import settings
 from fallow.doors.cli import webhook
 from fallow.model.classes import WorkClass
+from fallow.model.policies.sharing import Strategy
 from fallow.settings import cost_enforcement
 from fallow.settings.readers import UsageError
 
@@ -22,6 +23,9 @@ def test_nothing_is_rewritten_unless_somebody_says_so() -> None:
     made = read()
     assert (made.rewrites, made.schedulers, made.patterns) == (False, {"default-scheduler"}, {})
     assert read(rewrite_requests="true", scheduler_name=["kai"]).schedulers == {"kai"}
+    assert (made.without, read(sharing_without=["mig", "mps"]).without) == (set(), {Strategy.mig, Strategy.mps})
+    with pytest.raises(UsageError):
+        read(sharing_without=["exclusive"])
 
 
 def daemon(**given: Any) -> settings.Settings:

@@ -1,4 +1,4 @@
-"""The month without sockets: who comes, who is put where, what the rival does, and that the bound is one."""
+"""The parts of which a month is played, hours at a time: who comes, who is put where, the rival, and the bound."""
 
 import asyncio
 from typing import Any
@@ -9,9 +9,10 @@ from fallow.model.classes import WorkClass
 from fallow.model.cost import CapacityType
 from fallow.model.machines import Growth
 from fallow.model.units import DAY, HOUR, MINUTE
-from fallow.sim.month import claims, jobs, play, pools, rival
+from fallow.sim.month import bounds, claims, jobs, play, pools, rival
+from fallow.sim.month.bounds import MonthSpan
 from fallow.sim.month.jobs import GpuJob
-from fallow.sim.month.scene import Scene
+from fallow.sim.month.scene import MonthPod, Scene
 
 
 def job(name: str = "one", *, at: float = 0.0, hours: float = 1.0, gpus: int = 1, **more: Any) -> GpuJob:
@@ -45,8 +46,9 @@ def test_one_job_has_one_machine_for_as_long_as_it_runs(who: Any) -> None:
     done = run(job(at=60.0, hours=2.0), who=who)
     assert (done.added, done.released, done.moved) == (1, 1, 0)
     assert 2 * MINUTE < done.wait_mean < 5 * MINUTE
-    assert done.bound == pytest.approx(2 * 3.67)
-    assert 1.02 < done.ratio < 1.2
+    assert done.work == pytest.approx(2 * 3.67)
+    assert 1.02 < done.of_work < 1.2
+    assert 1.0 < done.ratio < done.of_work
 
 
 def test_eight_gpus_come_on_one_machine_and_small_jobs_are_kept_off_it() -> None:
@@ -78,5 +80,50 @@ def test_the_rival_puts_who_waits_onto_few_machines_and_moves_who_may_be_moved()
 
 @pytest.mark.parametrize("mix", list(jobs.MADE_UP))
 def test_nobody_is_below_the_bound(mix: str) -> None:
-    for done in asyncio.run(play.compare(jobs.draw(mix, 1, 3), 1, seed=3)):
-        assert done.ratio > 1
+    some = jobs.draw(mix, 1, 3)
+    for done in (*asyncio.run(play.compare(some, 1, seed=3)), asyncio.run(play.play_untuned(some, 1, seed=3))):
+        assert done.of_work > done.ratio > 1
+
+
+def bound(*runs: tuple[float, float, int], hours: float = 6.0, stays: float = 600.0, **more: Any) -> float:
+    """In GPU-seconds beyond the work, on demand: so many GPUs, from when until when."""
+    pods = []
+    for begins, ends, gpus in runs:
+        pods.append(MonthPod(job=job(gpus=gpus, **more), left=0.0, since=0.0, ran=[(begins, ends)], is_done=True))
+    month = MonthSpan(begins=0.0, ends=hours * HOUR, stays=stays)
+    price = pools.PER_GPU[CapacityType.spot if more.get("spot") else CapacityType.on_demand]
+    return (bounds.find_clairvoyant(pods, month) - bounds.find_work(pods, month)) / price * HOUR
+
+
+def test_a_clairvoyant_boots_a_machine_keeps_it_as_the_policy_says_and_has_it_end() -> None:
+    assert bound((HOUR, 2 * HOUR, 1)) == pytest.approx(120 + 600 + 30)
+    assert bound((HOUR, 2 * HOUR, 4)) == pytest.approx(4 * (120 + 600 + 30))
+    assert bound((HOUR, 2 * HOUR, 1), stays=0.0) == pytest.approx(120 + 30)
+    assert bound((HOUR, 2 * HOUR, 1), spot=True) == pytest.approx(750)
+
+
+def test_a_clairvoyant_keeps_a_gpu_for_who_comes_soon_and_gives_it_back_for_who_comes_late() -> None:
+    soon = bound((HOUR, 2 * HOUR, 1), (2 * HOUR + 100, 3 * HOUR, 1))
+    assert soon == pytest.approx(120 + 100 + 630)
+    assert bound((HOUR, 2 * HOUR, 1), (4 * HOUR, 5 * HOUR, 1)) == pytest.approx(2 * 750)
+    assert bound((HOUR, 2 * HOUR, 1), (2 * HOUR, 3 * HOUR, 1)) == pytest.approx(750)  # one goes, one comes
+
+
+def test_a_clairvoyant_pays_for_nothing_outside_the_month() -> None:
+    assert bound((0.0, 6 * HOUR, 1)) == 0.0
+    assert bound((50.0, 6 * HOUR - 40, 1)) == pytest.approx(50 + 40)
+
+
+def test_small_and_large_jobs_share_no_machine_in_the_bound_either() -> None:
+    apart = bound((HOUR, 2 * HOUR, 1)) + bound((2 * HOUR, 3 * HOUR, 4))
+    assert bound((HOUR, 2 * HOUR, 1), (2 * HOUR, 3 * HOUR, 4)) == pytest.approx(apart)
+
+
+def test_the_rival_waits_a_second_for_who_comes_together() -> None:
+    """Karpenter's batch is never shorter, however calm it is."""
+    scene = Scene([job(at=600.0)], list(pools.list_groups()), play.MONDAY, seed=1)
+    one = rival.Rival(scene)
+    while not scene.cloud.started:
+        scene.advance(one.next_look())
+        asyncio.run(one.tick())
+    assert scene.now == play.MONDAY + 601

@@ -14,6 +14,7 @@ from tests.unit.observe.cluster import pretend
 
 from fallow import names, telemetry
 from fallow.account.intervals import Batch
+from fallow.account.ledger_names import LedgerWentBack
 from fallow.clients import errors
 from fallow.clients.prometheus import auth, client
 from fallow.model import units
@@ -32,7 +33,7 @@ class Ledger:
 
     def __init__(self) -> None:
         self.paper, self.rolled, self.is_down, self.epochs = Paper(), list[int](), False, list[int]()
-        self.shared = set[str]()
+        self.shared, self.went_back = set[str](), False
 
     async def read_open(self) -> books.OpenBook:
         rolled = self.rolled[-1] if self.rolled else None
@@ -47,6 +48,9 @@ class Ledger:
         self.epochs.append(epoch)
         self.shared.update(shared)
         self.paper.write(Batch(at, tuple(intervals), tuple(removed)))
+        if self.went_back:
+            self.went_back = False
+            raise LedgerWentBack("the ledger is older than we left it")
 
     async def roll_up(self, until: int, epoch: int) -> None:
         self.rolled.append(until)
@@ -144,6 +148,20 @@ async def test_what_could_not_be_written_is_written_with_the_next_batch() -> Non
         assert (await running.tick(180)).failure == ""
         assert running.ledger.paper.hours(pod="a") * HOUR == 150
         assert running.ledger.paper.hours() * HOUR == 360
+
+
+async def test_a_ledger_that_came_back_older_is_read_anew() -> None:
+    """What is open and does not change is written once: where the ledger lost it, it would be missing for ever."""
+    async with scene() as running:
+        await running.tick(0)
+        older = dict(running.ledger.paper.rows)
+        running.server.put("pods", bound("a", 30))
+        await pretend.until(lambda: bool(running.seen.pods))
+        await running.tick(60)
+        running.ledger.paper.rows, running.ledger.went_back = older, True
+        assert "older than we left it" in (await running.tick(120)).failure
+        assert (await running.tick(180)).failure == ""
+        assert running.ledger.paper.hours(pod="a") * HOUR == 150
 
 
 async def test_a_new_leader_goes_on_where_the_ledger_is() -> None:

@@ -7,6 +7,7 @@ import asyncio
 import base64
 import contextlib
 import json
+import logging
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from tests.unit.clients.messages import test_channels as channels
 
 from fallow import names, telemetry
 from fallow.act import events
+from fallow.act.budgets import gates as gating
 from fallow.act.budgets import sending, statuses, wires
 from fallow.act.notices import facts, senders
 from fallow.clients import errors, retry
@@ -31,6 +33,7 @@ from fallow.decide.budgets import plan
 from fallow.doors.answers import budgets as answers
 from fallow.model import budgets, cluster, cost, units
 from fallow.model.policies import attribution_crd, budget_crd
+from fallow.model.policies.budget import ClaimWanted
 from fallow.model.seen import ABSENT, Known, Register, Unseen
 from fallow.observe import budgets as watching
 from fallow.observe import claimed
@@ -55,6 +58,7 @@ class Ledger:
         self.hangs = False
         self.unpriced = 0
         self.currency = "USD"
+        self.term = 1
         self.readings: list[cost.BudgetReading] = []
         self.savings: list[cost.BookedSaving] = []
 
@@ -94,7 +98,9 @@ class Ledger:
         async def savings(begin: int, end: int) -> Sequence[cost.BookedSaving]:
             return [one for one in self.savings if begin <= one.at < end]
 
-        return told.BudgetBooks(look=look, sums=sums, savings=savings, recall=recall, keep=keep, track=track)
+        return told.BudgetBooks(
+            look=look, sums=sums, savings=savings, recall=recall, keep=keep, track=track, term=lambda: self.term
+        )
 
 
 def _value(dimension: cost.Dimension, namespace: str) -> str:
@@ -124,7 +130,7 @@ class Office:
             namespaces=lambda: self.namespaces, pods=lambda: self.pods, nodes=lambda: self.nodes,
         )
         hands = told.BudgetHands(
-            api=self.api, wires=self.wires, statuses=statuses.StatusWriter(self.api), certificate=None,
+            api=self.api, wires=self.wires, statuses=statuses.StatusWriter(self.api),
             sender=sending.AlertSender(self.wires, facts.Letterhead("prod", "https://fallow.example"), self.metrics),
             is_gpu=lambda name: name == names.GPU, count_claimed=claimed.ClaimReader(self.api).count_gpus,
             announcer=events.Announcer(self.api, reporting_instance="pod-0"),
@@ -159,6 +165,9 @@ class Office:
 
     def conditions(self, name: str = "team") -> dict[str, tuple[str, str]]:
         return {one["type"]: (one["status"], one["reason"]) for one in self.status(name)["conditions"]}
+
+    def message(self, kind: str, name: str = "team") -> str:
+        return next(one["message"] for one in self.status(name)["conditions"] if one["type"] == kind)
 
     async def tick(self, spent: float | None = None, at: float | None = None) -> told.BudgetCycle:
         self.now = self.now + 60 if at is None else at
@@ -274,29 +283,62 @@ async def test_a_channel_that_is_down_gets_it_once_later_and_others_not_again(tm
         assert 'budget_alerts_total{budget="team",channel="slack",outcome="delivered"} 1.0' in text
 
 
+@pytest.mark.accepts("cost", 15)
+async def test_what_a_channel_did_not_take_before_the_period_ended_comes_later_and_says_of_when_it_is(
+    tmp_path: Path
+) -> None:
+    is_down = True
+
+    def answer(asked: loopback.Asked) -> web.Response:
+        return web.Response(status=500) if is_down else web.Response(text="ok")
+
+    async with town(tmp_path, answer) as place:
+        office, hook = place.office, {"type": "webhook", "config": {"url": f"{place.slack.url}/hook"}}
+        office.put(alerts=[{"threshold": 100, "channels": [place.channel("slack"), hook]}])
+        await office.tick(10.0, at=DAY0 + 30 * DAY - 180)
+        await office.tick(1200.0, at=DAY0 + 30 * DAY - 90)
+        tried, is_down = len(place.slack.asked), False
+        for minute in range(1, 30):
+            await office.tick(5.0, at=DAY0 + 30 * DAY + 60 * minute)
+        sent = [json.loads(asked.body) for asked in place.slack.asked[tried:]]
+        [said] = [one["text"] for one in sent if "text" in one]
+        assert said == "Budget team: at-100 fired in the period from 2026-11-02, which is over."
+        told = [(one["event"], one["currentSpend"], one["period"]["start"]) for one in sent if "event" in one]
+        assert told == [("fired", None, "2026-11-02T00:00:00Z"), ("resolved", "5.00", "2026-12-02T00:00:00Z")]
+
+
 @pytest.mark.accepts("cost", 16)
 async def test_a_missing_secret_is_named_other_channels_fire_and_no_value_is_shown(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with town(tmp_path) as place:
-        office = place.office
-        lost = place.channel("slack") | {"configSecretRefs": {"webhook": {"name": "nowhere", "key": "url"}}}
+    """Nor in what is said at the finest level, nor where the other side fails and says the address it was called by."""
+    caplog.set_level(logging.DEBUG)
+
+    def fail_first(asked: Any) -> web.Response:
+        is_first = len(place.slack.asked) == 1
+        return web.Response(text=f"nobody at {asked.path}", status=500) if is_first else web.Response(text="ok")
+
+    async with town(tmp_path, fail_first) as place:
+        office, stored = place.office, list[Any]()
+        office.store.subscribe(lambda change: stored.append(change.entry.object))
+        lost = {"type": "slack", "configSecretRefs": {"webhook": {"name": "nowhere", "key": "url"}}}
         office.put(alerts=[{"threshold": 80, "channels": [lost, place.channel("email")]}])
         await office.tick(10.0)
         assert office.conditions()["Ready"] == ("False", "SecretMissing")
+        assert office.message("Ready") == "the key url of the Secret nowhere: it is not there"
         await office.tick(900.0)
         assert (len(place.slack.asked), len(place.inbox.letters)) == (0, 1)
         url = base64.b64encode(f"{place.slack.url}/services/x/y/s3cret".encode()).decode()
         metadata = {"name": "nowhere", "namespace": BOX}
         office.store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": BOX}})
         office.store.create({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": {"url": url}})
-        for _ in range(10):
+        for _ in range(20):
             await office.tick(900.0)
+            stored.append(repr(office.ledger.rows))
         assert office.conditions()["Ready"] == ("True", "Valid")
-        assert len(place.slack.asked) == 1
-        assert place.slack.asked[0].path == "/services/x/y/s3cret"
-        shown = json.dumps(office.status()) + caplog.text + "".join(map(repr, office.ledger.rows.values()))
-        assert "s3cret" not in shown
+        assert [asked.path for asked in place.slack.asked] == ["/services/x/y/s3cret"] * 2
+        shown = json.dumps(stored) + caplog.text + office.metrics.text().decode()
+        assert ("nobody at" in shown, "s3cret" in shown) == (True, False)
 
 
 async def test_the_status_is_decimal_text_adds_up_and_is_written_only_on_change(tmp_path: Path) -> None:
@@ -390,7 +432,7 @@ async def test_a_pod_that_waits_counts_as_what_its_template_of_claims_asks_for(
             asks = [{"name": "gpu", "exactly": {"deviceClassName": names.DRA_GPU_CLASS, "count": count}}]
             office.store.create({
                 "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate",
-                "metadata": {"name": "gpus", "namespace": "default"}, "spec": {"spec": {"devices": {"requests": asks}}},
+                "metadata": {"name": "gpus", "namespace": "ml"}, "spec": {"spec": {"devices": {"requests": asks}}},
             })
         claims = [{"name": "gpu", "resourceClaimTemplateName": "gpus"}]
         gated(office, "first", DAY0 + 10, containers=[{"name": "main", "image": "x"}], resourceClaims=claims)
@@ -398,18 +440,127 @@ async def test_a_pod_that_waits_counts_as_what_its_template_of_claims_asks_for(
         assert (names.BUDGET_GATE not in gates_of(office, "first")) is goes_on
 
 
-def gated(office: Office, name: str, created: float, **more: Any) -> None:
+@pytest.mark.parametrize("throttle", [
+    {"blockOnDemand": True}, {"blockOnDemand": True, "maxGPUs": 100}, {"blockOnDemand": True, "maxSpotInstances": 9},
+], ids=["alone", "with-room-for-gpus", "with-room-for-nodes"])
+async def test_who_is_unfit_for_spot_waits_over_restarts_until_the_budget_is_lifted(
+    tmp_path: Path, throttle: dict[str, Any]
+) -> None:
+    cheap = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+        {"matchExpressions": [{"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["spot"]}]},
+    ]}}}
+    async with town(tmp_path) as place:
+        office = place.office
+        office.put(enforcement={"mode": "throttle", "gracePeriod": "0s", "throttleConfig": throttle})
+        await office.tick(10.0, at=DAY0 + DAY)
+        await office.tick(1200.0)
+        gated(office, "unfit", DAY0 + 10)
+        gated(office, "fit", DAY0 + 20, affinity=cheap)
+        await office.tick()
+        office.start()
+        await office.tick()
+        assert office.status()["enforcementActive"] is True
+        assert gates_of(office, "unfit") == ["other.example/gate", names.BUDGET_GATE]
+        assert gates_of(office, "fit") == ["other.example/gate"]
+        office.change({"budget": {"amount": 5000, "period": "30d"}})
+        await office.tick()
+        assert gates_of(office, "unfit") == ["other.example/gate"]
+
+
+@pytest.mark.accepts("cost", 17)
+@pytest.mark.parametrize("after", [60.0, 14 * 60.0, HOUR], ids=[
+    "at-once", "as-long-as-an-old-status-counts", "nobody-could-look-meanwhile",
+])
+async def test_who_is_gated_by_a_status_from_before_the_lift_goes_on_too(tmp_path: Path, after: float) -> None:
+    """A webhook whose watch is behind puts gates for as long as it believes what it saw."""
+    async with town(tmp_path) as place:
+        office = place.office
+        office.put(enforcement={"mode": "throttle", "gracePeriod": "0s", "throttleConfig": {"maxGPUs": 0}})
+        await office.tick(1200.0, at=DAY0 + DAY)
+        office.change({"budget": {"amount": 5000, "period": "30d"}})
+        await office.tick()
+        assert office.status()["enforcementActive"] is False
+        gated(office, "late", DAY0 + 10)
+        await office.tick(at=office.now + after)
+        assert gates_of(office, "late") == ["other.example/gate"]
+        await office.tick(at=office.now + HOUR)
+        asked = office.api.requests_sent
+        await office.tick()
+        assert office.api.requests_sent == asked + 3  # two lists of ours and a status: no pods any more
+
+
+async def test_statuses_are_written_before_any_gate_goes_and_strangers_claims_are_not_read(tmp_path: Path) -> None:
+    """Else pods that any tenant may make, with claims by the dozen, take the time in which statuses stay of now."""
+    async with town(tmp_path) as place:
+        office, changed = place.office, list[str]()
+        office.put(enforcement={"mode": "throttle", "gracePeriod": "0s", "throttleConfig": {"maxGPUs": 0}})
+        office.put("zebra")
+        office.store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "stranger"}})
+        for number in range(5):
+            claims = [{"name": f"c{each}", "resourceClaimName": f"{number}-{each}"} for each in range(10)]
+            gated(office, f"x{number}", DAY0, namespace="stranger", resourceClaims=claims)
+        office.store.subscribe(lambda change: changed.append(change.entry.key.kind))
+        asked = office.api.requests_sent
+        await office.tick(1200.0, at=DAY0 + DAY)
+        kinds = [kind for kind in changed if kind in ("CostBudget", "Pod")]
+        assert kinds == ["CostBudget"] * 2 + ["Pod"] * 5
+        assert office.api.requests_sent - asked < 20
+
+
+async def test_what_cannot_be_counted_counts_as_one_and_that_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Else one pod whose claim cannot be read holds back all others of its scope, and one for all of a node never
+    goes on."""
+    world = builders.World()
+    world.workload("ml/llm")
+    seen = world.snapshot()
+    pods = tuple(msgspec.structs.replace(pod, claimed=None) for pod in seen.pods)
+    async with town(tmp_path) as place:
+        office = place.office
+        office.pods = Known(watching.find_traits(pods, seen.workloads, seen.namespaces))
+        office.put(enforcement={
+            "mode": "throttle", "gracePeriod": "0s", "throttleConfig": {"maxGPUs": len(pods) + 1},
+        })
+        asks = [{"name": "gpu", "exactly": {"deviceClassName": names.DRA_GPU_CLASS, "allocationMode": "All"}}]
+        office.store.create({
+            "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
+            "metadata": {"name": "node", "namespace": "ml"}, "spec": {"devices": {"requests": asks}},
+        })
+        await office.tick(1200.0, at=DAY0 + DAY)
+        claims = [{"name": "gpu", "resourceClaimName": "node"}]
+        gated(office, "all", DAY0 + 10, containers=[{"name": "main", "image": "x"}], resourceClaims=claims)
+        gated(office, "more", DAY0 + 20)
+        await office.tick()
+        assert gates_of(office, "all") == ["other.example/gate"]
+        assert gates_of(office, "more") == ["other.example/gate", names.BUDGET_GATE]
+        assert f"how many GPUs {len(pods) + 1} pods ask for: each counts as one" in caplog.text
+
+
+async def test_claims_that_take_too_long_to_read_hold_up_nobody(tmp_path: Path) -> None:
+    async def hang(namespace: str, claims: Sequence[ClaimWanted]) -> Any:
+        await asyncio.Event().wait()
+
+    named = (ClaimWanted(resource_claim_name="a"), ClaimWanted(resource_claim_name="b"))
+    pod = budgets.GatedPod(
+        ref=cluster.Ref("", "v1", "Pod", "ml", "x", "x"), created_at=0.0, gpus=1, budgets=(), gates=(), claims=named
+    )
+    [found] = await gating.count([pod], hang, within=0.01)
+    assert (found.gpus, found.is_counted) == (3, False)
+
+
+def gated(office: Office, name: str, created: float, *, namespace: str = "ml", **more: Any) -> None:
     spec = {
         "containers": [{"name": "main", "image": "x", "resources": {"limits": {"nvidia.com/gpu": "1"}}}],
         "schedulingGates": [{"name": "other.example/gate"}, {"name": names.BUDGET_GATE}], **more,
     }
-    metadata = {"name": name, "namespace": "default", "annotations": {names.GATED_BY: "team"}}
+    metadata = {"name": name, "namespace": namespace, "annotations": {names.GATED_BY: "team"}}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": {"phase": "Pending"}}
     office.store.create(pod)
 
 
 def gates_of(office: Office, name: str) -> list[str]:
-    found = office.store.find(stores.Key("", "Pod", "default", name))
+    found = office.store.find(stores.Key("", "Pod", "ml", name))
     assert found is not None
     return [gate["name"] for gate in found.object["spec"].get("schedulingGates", [])]
 
@@ -544,6 +695,40 @@ async def test_a_selector_that_no_namespace_fits_is_said_wherever_the_budget_is_
         assert answers.row(budget_crd.parse(office.object()), "", office.now).problems == ()
 
 
+async def test_a_namespace_that_is_not_there_is_said_wherever_the_budget_is_shown(tmp_path: Path) -> None:
+    async with town(tmp_path) as place:
+        office = place.office
+        office.put(scope={"type": "namespace", "namespaces": ["ghost"]})
+        await office.tick(700.0)
+        assert office.conditions()["Ready"] == ("False", "NoNamespace")
+        (problem,) = answers.row(budget_crd.parse(office.object()), "", office.now).problems
+        assert problem == (
+            "there is no namespace ghost, and nothing was spent in this period: nobody's cost counts"
+        )
+
+
+@pytest.mark.accepts("cost", 21)
+async def test_a_namespace_that_is_named_and_was_deleted_stays_in_the_budget_of_that_period(tmp_path: Path) -> None:
+    async with town(tmp_path) as place:
+        office = place.office
+        office.put(scope={"type": "namespace", "namespaces": ["ml", "ghost"]})
+        await office.tick(700.0)
+        assert office.conditions()["Ready"] == ("True", "Valid")
+        assert office.message("Ready") == (
+            "every field was understood; there is no namespace ghost now, and what was spent there counts"
+        )
+        office.namespaces = Register({})
+        await office.tick()
+        assert office.status()["currentSpend"] == "700.00"
+        assert office.conditions()["Ready"] == ("True", "Valid")
+        office.namespaces = Register({}, Unseen("nobody may list them"))  # what is not seen is not gone
+        await office.tick(0.0, at=DAY0 + 31 * DAY)
+        assert (office.status()["currentSpend"], *office.conditions()["Ready"]) == ("0.00", "True", "Valid")
+        office.namespaces = Register({})
+        await office.tick()
+        assert office.conditions()["Ready"] == ("False", "NoNamespace")
+
+
 async def test_an_override_is_heeded_shown_with_its_cost_and_ends(tmp_path: Path) -> None:
     async with town(tmp_path) as place:
         office = place.office
@@ -676,3 +861,32 @@ async def test_a_follower_looks_no_longer_than_its_budget(tmp_path: Path) -> Non
         )
         with pytest.raises(errors.ClientError, match="did not end within its budget"):
             await office.story.look(turn)
+
+
+@pytest.mark.accepts("cost", 16)
+@pytest.mark.parametrize("odd", [
+    {"type": "webhook", "config": {"url": "http://hooks..example/x"}},
+    {"type": "webhook", "config": {"url": "http://127.0.0.1:1/x", "authHeader": "a\r\nX-Evil: 1"}},
+    {"type": "email", "config": {"to": "a@b\r\nBcc: x@y"}}, {"type": "email", "config": {"to": "a@["}},
+], ids=["host", "header", "line", "bracket"])
+async def test_a_channel_that_cannot_be_used_keeps_no_other_from_it(tmp_path: Path, odd: dict[str, Any]) -> None:
+    async with town(tmp_path) as place:
+        place.office.put("odd", alerts=[{"threshold": 1, "name": "x", "channels": [odd]}])
+        place.office.put("plain", alerts=[{"threshold": 1, "name": "x", "channels": [place.channel("slack")]}])
+        await place.office.tick(900.0)
+        assert len(place.slack.asked) == 1
+
+
+@pytest.mark.accepts("cost", 14)
+async def test_who_leads_again_repeats_nothing_that_another_told_meanwhile(tmp_path: Path) -> None:
+    async with town(tmp_path) as place:
+        office = place.office
+        office.put(alerts=[{"threshold": 80, "channels": [place.channel("slack")]}])
+        await office.tick(10.0)
+        first, known = office.story, office.known
+        office.start()
+        office.ledger.term = 2
+        await office.tick(900.0)
+        office.story, office.known, office.ledger.term = first, known, 3
+        await office.tick(900.0)
+        assert len(place.slack.asked) == 1

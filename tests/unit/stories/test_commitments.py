@@ -137,6 +137,15 @@ async def test_an_hour_in_which_nobody_looked_and_a_table_that_was_not_read_clai
     await opened.close()
 
 
+async def test_of_the_hour_in_which_the_books_begin_nothing_is_claimed(tmp_path: Path) -> None:
+    opened = await open_ledger(tmp_path, machine(BEGIN + 2400, BEGIN + 2 * HOUR), at=BEGIN + 2 * HOUR)
+    desk = Desk(opened, PRICE)
+    assert (await desk.tick(BEGIN + 2 * HOUR)).unused == 8, "of the second hour one machine of two"
+    booked = await opened.read_intervals(BEGIN, BEGIN + 2 * HOUR)
+    assert {one.t0 for one in booked if one.slice.key.namespace == UNUSED_COMMITMENT} == {BEGIN + HOUR}
+    await opened.close()
+
+
 async def test_the_books_begin_anew_without_taking_a_commitment_for_a_gpu(tmp_path: Path) -> None:
     opened = await open_ledger(tmp_path, machine(BEGIN, BEGIN + HOUR), at=BEGIN + HOUR + 300)
     await Desk(opened, PRICE).tick(BEGIN + HOUR + 300)

@@ -75,7 +75,7 @@ SHARES = scenes.pod(
 @pytest.mark.parametrize("how", ["not listed", "policies unseen", "no policies"])
 async def test_what_was_counted_is_no_gauge_any_more_while_nobody_can_count(how: str) -> None:
     desk = Desk()
-    desk.pods = (RunningPod("u-1", SHARES, False),)
+    desk.pods = (RunningPod("u-1", SHARES),)
     await desk.look(0.0)
     assert desk.shared() == ['gpu_autoscaler_shared_pods{strategy="mps"} 1.0']
     desk.problem = "away" if how == "not listed" else ""
@@ -89,7 +89,7 @@ async def test_what_was_counted_is_no_gauge_any_more_while_nobody_can_count(how:
 
 async def test_pods_are_counted_by_the_flags_that_the_webhook_has() -> None:
     desk = Desk()
-    desk.pods = (RunningPod("u-1", scenes.needing(), False),)
+    desk.pods = (RunningPod("u-1", scenes.needing()),)
     desk.nodes = Known(sharing.PartIndex((scenes.mig_node(g1_10=3),)))
     assert (await desk.look(0.0)).standings["small"].counts == PolicyCounts(0, 1)
     desk.terms = msgspec.structs.replace(scenes.TERMS, exempt=patterns.compile_pattern("ml"))

@@ -216,8 +216,17 @@ def test_a_bill_is_by_the_book_and_names_the_row_that_is_booked() -> None:
     assert billing.rates == Known(type(billing.rates.value)("USD", {"n1": Decimal(4)}))  # type: ignore[union-attr]
 
 
+def test_a_node_that_joined_since_prices_were_looked_up_has_one() -> None:
+    billing = bills(row("32"), nodes=[node()])
+    found = billing.find_rates([node(), node("n2"), node("n3", **{"karpenter.sh/capacity-type": "spot"})])
+    assert isinstance(found, Known)
+    assert found.value.by_node == {"n1": Decimal(4), "n2": Decimal(4)}
+    assert billing.find_rates([node()]) is billing.rates
+
+
 def test_prices_that_were_never_seen_are_no_prices_and_later_ones_stay() -> None:
     billing = NodeBilling(region="", clock=lambda: NOW)
+    assert isinstance(billing.find_rates([node()]), Unseen)
     assert (billing.bill(node()).rate, isinstance(billing.rates, Unseen)) == (None, True)
     billing.take(PricesTurn(NOW))  # nothing was looked at
     assert billing.missing == ("prices have not been looked up yet",)

@@ -76,7 +76,7 @@ def fill(store: stores.Store) -> None:
     })
 
 
-async def test_the_daemon_evaluates_budgets_over_its_mirror_and_makes_the_certificate(tmp_path: Path) -> None:
+async def test_the_daemon_evaluates_budgets_over_its_mirror(tmp_path: Path) -> None:
     store = stores.Store(lambda: NOW)
     server = servers.KubernetesServer(store, lambda: NOW)
     fill(store)
@@ -115,4 +115,3 @@ async def test_the_daemon_evaluates_budgets_over_its_mirror_and_makes_the_certif
     shown = store.find(stores.Key(names.GROUP, "CostAttribution", "", "team"))
     assert shown is not None
     assert (shown.object["status"]["activePods"], shown.object["status"]["activeGPUs"]) == (2, 4)
-    assert store.find(stores.Key("", "Secret", "books", names.WEBHOOK_CERTIFICATE)) is not None

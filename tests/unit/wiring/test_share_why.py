@@ -133,7 +133,7 @@ async def test_templates_do_not_matter_where_the_webhook_gives_no_claims(
 
 
 def test_the_shipped_webhook_is_read_as_it_is_started() -> None:
-    page = pathlib.Path(__file__).parents[3] / "deploy" / "enforcement" / "30-webhook.yaml"
+    page = pathlib.Path(__file__).parents[3] / "deploy" / "webhook" / "30-webhook.yaml"
     made = next(one for one in yaml.safe_load_all(page.read_text()) if one and one["kind"] == "Deployment")
     (container,) = made["spec"]["template"]["spec"]["containers"]
     read = cost_enforcement.read_webhook_arguments([*container["command"], *container["args"]], HOME)

@@ -22,6 +22,7 @@ const PAGES: [string, string, string][] = [
   ["/nodes", "Nodes", "n"],
   ["/policies", "Policies", "p"],
 ];
+const CLUSTERS: [string, string, string] = ["/clusters", "Clusters", "l"]; // where there are several
 const TALK: [string, string, string] = ["/inbox", "Conversation", "i"];
 const isCurrent = (path: string, page: string) =>
   page === "/" ? path === "/" : path.startsWith(page) || (page === "/workloads" && path.startsWith("/w/"));
@@ -193,7 +194,7 @@ export function Shell({ children }: { children: ComponentChildren }) {
   const { path } = useAddress();
   const { data: overview } = useAnswer<Overview>(OVERVIEW);
   const frozen = !!overview?.frozen;
-  const pages = demo.use() ? [...PAGES, TALK] : PAGES;
+  const pages = [...PAGES, ...(overview?.peers ? [CLUSTERS] : []), ...(demo.use() ? [TALK] : [])];
   const chords = Object.fromEntries(pages.map(([to, , key]) => [`g ${key}`, () => go(to)]));
   useKeys({ ...chords, "?": () => dialog.put({ type: "keys" }) });
   return (

@@ -11,6 +11,7 @@ META: Final = (
     "SELECT schema_version, currency, writer_epoch, rolled_until, seen_until, intervals_from, hours_from, generation,"
     " total_nano, spooled, writer FROM ledger_meta"
 )
+WRITER: Final = "SELECT writer FROM ledger_meta"
 VERSION: Final = "SELECT schema_version FROM ledger_meta"
 # Of PostgreSQL, where several may start at once.
 LOCK_TABLES: Final = "SELECT pg_advisory_xact_lock(1717660780)"
@@ -29,6 +30,10 @@ FIND_KEYS: Final = "SELECT digest, key_id FROM cost_keys WHERE digest {among}"
 FIND_PARTS: Final = "SELECT gpu_uuid, slot, part_id FROM cost_parts WHERE gpu_uuid {among}"
 FIND_PODS: Final = "SELECT pod_uid, pod_id FROM cost_pods WHERE pod_uid {among}"
 FIND_PRICES: Final = "SELECT price_id, price_no FROM cost_prices WHERE price_id {among}"
+RENEW_PRICE: Final = (
+    "UPDATE cost_prices SET retrieved_at = ?, valid_to = coalesce(?, valid_to) WHERE price_no = ?"
+    " AND (retrieved_at IS NULL OR retrieved_at <= ?)"
+)
 COUNT_DIMS: Final = "SELECT count(*) FROM cost_dims"
 NEXT: Final = "SELECT coalesce(max({column}), 0) + 1 FROM {table}"
 

@@ -1,13 +1,15 @@
 """The gates that the admission webhook put before pods of a throttled budget: who waits behind one, and taking it away.
 
 In: an Api. Out: GatedPods; a pod without our gate. Only unscheduled pods are listed, and only our gate goes.
-Invariant: the patch tests the pod's uid and where the gate stands, so that no other gate can go by mistake.
+Invariant: the patch tests the pod's uid and where the gate stands, so that no other gate can go by mistake. However
+many wait and whatever their claims are, reading those ends in time.
 """
 
+import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -17,10 +19,12 @@ from fallow.clients.kubernetes import api as kubernetes
 from fallow.model import cluster
 from fallow.model.budgets import GatedPod
 from fallow.model.policies.budget import ClaimWanted
-from fallow.model.seen import Input, Known
+from fallow.model.seen import Absent, Input, Known
+from fallow.model.units import Seconds
 
 log = logging.getLogger("fallow")
 
+CLAIMS_WITHIN: Final[Seconds] = 10.0  # what is not read by then is not known
 CountClaimed: TypeAlias = Callable[[str, Sequence[ClaimWanted]], Awaitable[Input[int]]]
 
 
@@ -29,6 +33,7 @@ class GateMeta(msgspec.Struct, frozen=True, rename="camel"):
     name: str
     creation_timestamp: datetime
     namespace: str = ""
+    labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
 
 
@@ -49,6 +54,7 @@ class GateSpec(msgspec.Struct, frozen=True, rename="camel"):
     init_containers: tuple[GateContainer, ...] | None = None
     scheduling_gates: tuple[PodGate, ...] | None = None
     resource_claims: tuple[ClaimWanted, ...] | None = None
+    affinity: dict[str, Any] | None = None
 
 
 class GateItem(msgspec.Struct, frozen=True):
@@ -56,31 +62,24 @@ class GateItem(msgspec.Struct, frozen=True):
     spec: GateSpec = GateSpec()
 
 
-async def find(
-    api: kubernetes.Api, is_gpu: Callable[[str], bool], count_claimed: CountClaimed | None = None
-) -> tuple[GatedPod, ...]:
-    """`is_gpu`: of the name of a resource. `count_claimed`: GPUs that the claims of a namespace's pod ask for; None: it
-    does not matter how many."""
+async def find(api: kubernetes.Api, is_gpu: Callable[[str], bool]) -> tuple[GatedPod, ...]:
+    """`is_gpu`: of the name of a resource. What their claims ask for is not in it: see `count`."""
     pages = api.list_pages(kubernetes.PODS, item=GateItem, field_selector="spec.nodeName=,status.phase=Pending")
-    found = [item async for page in pages for item in page.items if _is_gated(item)]
-    return tuple([await _read(item, is_gpu, count_claimed) for item in found])
+    return tuple([_read(item, is_gpu) async for page in pages for item in page.items if _is_gated(item)])
 
 
 def _is_gated(item: GateItem) -> bool:
     return any(gate.name == names.BUDGET_GATE for gate in item.spec.scheduling_gates or ())
 
 
-async def _read(item: GateItem, is_gpu: Callable[[str], bool], count_claimed: CountClaimed | None) -> GatedPod:
-    meta, asked, claims = item.metadata, _count(item.spec, is_gpu), item.spec.resource_claims or ()
-    claimed = await count_claimed(meta.namespace, claims) if claims and count_claimed is not None else Known(0)
-    # At least one: a pod that asks for a part of one, by an annotation, would else go past every cap.
-    gpus = max(1, asked + claimed.value) if asked is not None and isinstance(claimed, Known) else None
+def _read(item: GateItem, is_gpu: Callable[[str], bool]) -> GatedPod:
+    meta, spec, asked = item.metadata, item.spec, _count(item.spec, is_gpu)
     said = (meta.annotations or {}).get(names.GATED_BY, "")
     return GatedPod(
-        ref=cluster.Ref("", "v1", "Pod", meta.namespace, meta.name, meta.uid),
-        created_at=meta.creation_timestamp.timestamp(), gpus=gpus,
-        budgets=tuple(part for part in said.split(",") if part),
-        gates=tuple(gate.name for gate in item.spec.scheduling_gates or ()),
+        ref=cluster.Ref("", "v1", "Pod", meta.namespace, meta.name, meta.uid), labels=meta.labels or {},
+        created_at=meta.creation_timestamp.timestamp(), gpus=asked or 0, is_counted=asked is not None,
+        budgets=tuple(part for part in said.split(",") if part), affinity=spec.affinity,
+        gates=tuple(gate.name for gate in spec.scheduling_gates or ()), claims=spec.resource_claims or (),
     )
 
 
@@ -97,10 +96,42 @@ def _list(container: GateContainer, is_gpu: Callable[[str], bool]) -> list[str]:
     return [str(count) for name, count in (limits or {}).items() if is_gpu(name)]
 
 
-async def remove(api: kubernetes.Api, pods: Iterable[GatedPod]) -> int:
-    """From how many it is gone; a pod that changed meanwhile keeps it until the next time."""
+async def count(
+    pods: Iterable[GatedPod], count_claimed: CountClaimed, within: Seconds = CLAIMS_WITHIN
+) -> tuple[GatedPod, ...]:
+    """With what their claims ask for, oldest first. Pods of one template are asked about once."""
+    found: dict[tuple[str, tuple[ClaimWanted, ...]], Input[int]] = {}
+    waiting = sorted(pods, key=lambda each: each.created_at)
+    try:
+        async with asyncio.timeout(within):
+            for pod in waiting:
+                key = pod.ref.namespace, pod.claims
+                if pod.claims and key not in found:
+                    found[key] = await count_claimed(*key)
+    except TimeoutError:
+        log.warning("what pods that wait behind a budget ask for by claims was not read within %g s", within)
+    return tuple(_add(pod, found) if pod.claims else pod for pod in waiting)
+
+
+def _add(pod: GatedPod, found: Mapping[tuple[str, tuple[ClaimWanted, ...]], Input[int]]) -> GatedPod:
+    """A claim that cannot be counted is one for at least one GPU."""
+    claimed, asked = found.get((pod.ref.namespace, pod.claims)), pod.gpus or 0
+    if isinstance(claimed, Absent):
+        return msgspec.structs.replace(pod, gpus=None)
+    if isinstance(claimed, Known):
+        return msgspec.structs.replace(pod, gpus=asked + claimed.value)
+    return msgspec.structs.replace(pod, gpus=asked + len(pod.claims), is_counted=False)
+
+
+async def remove(
+    api: kubernetes.Api, pods: Iterable[GatedPod], may_go_on: Callable[[], bool] = lambda: True
+) -> int:
+    """From how many it is gone; a pod that changed meanwhile keeps it until the next time, and so do all that are left
+    when we may not go on."""
     removed = 0
     for pod in pods:
+        if not may_go_on():
+            break
         place = pod.gates.index(names.BUDGET_GATE)
         path = f"/spec/schedulingGates/{place}"
         operations = [

@@ -54,6 +54,10 @@ class AlertSender:
         except errors.ClientError as problem:
             self._count(state, channel.type, "failed")
             return _put_off(state, rule, one, problem, now)
+        except Exception as problem:  # an odd address, or a bug in one message: the others go out
+            log.exception("budget %s, alert %s by %s failed", state.budget.name, rule.name, one.channel)
+            self._count(state, channel.type, "failed")
+            return _put_off(state, rule, one, errors.BadAnswer(f"unexpected {type(problem).__name__}"), now)
         self._count(state, channel.type, "delivered")
         log.info("budget %s, alert %s: %s by %s", state.budget.name, rule.name, one.event, one.channel)
         return msgspec.structs.replace(one, state=SendState.delivered, tries=one.tries + 1, because="")
@@ -66,7 +70,7 @@ def _put_off(
     state: BudgetState, rule: AlertRule, one: Sending, problem: errors.ClientError, now: Instant
 ) -> Sending:
     wait = min(FIRST_WAIT * 2.0 ** min(one.tries, 30), LONGEST_WAIT)
-    wait = max(wait, getattr(problem, "retry_after", None) or 0.0)
+    wait = max(wait, min(getattr(problem, "retry_after", None) or 0.0, LONGEST_WAIT))
     is_over = now + wait - one.since > GIVE_UP_AFTER
     if one.tries == 0 or is_over:  # said once, and at the end
         after = "it is not tried again" if is_over else f"tried again in {units.humane(wait)}"

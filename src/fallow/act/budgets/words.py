@@ -37,6 +37,12 @@ class AlertFacts(msgspec.Struct, frozen=True, kw_only=True):
         return self.state.budget.name
 
     @property
+    def is_late(self) -> bool:
+        """It tells of a period that is over: what is known now is of another one."""
+        bounds = self.state.period
+        return self.event is AlertEvent.fired and bounds is not None and bounds.start != self.period_start
+
+    @property
     def dedup_key(self) -> str:
         return f"fallow/{self.state.budget.uid}/{units.rfc3339(self.period_start)}/{self.rule.name}"
 
@@ -71,6 +77,9 @@ def headline(facts: AlertFacts) -> str:
         return f"This is a test of the budget {facts.name}: nothing happened."
     if facts.event is AlertEvent.resolved:
         return f"Budget {facts.name}: {facts.rule.name} is over."
+    if facts.is_late:
+        began = units.rfc3339(facts.period_start)[:10]
+        return f"Budget {facts.name}: {facts.rule.name} fired in the period from {began}, which is over."
     if facts.rule.basis is AlertBasis.forecast and facts.state.forecast.projected is not None:
         will = facts.state.forecast.projected / facts.amount * 100
         return f"Budget {facts.name} will have spent {will:.1f} % {of} when its period ends."
@@ -80,6 +89,11 @@ def headline(facts: AlertFacts) -> str:
 
 def _rows(facts: AlertFacts) -> list[tuple[str, str]]:
     state = facts.state
+    if facts.is_late:
+        return [
+            ("Whose", scope_words(state.budget.scope)), ("Alert", f"{facts.rule.name}, {facts.rule.severity}"),
+            ("See", f"fallow cost budget {facts.name}"),
+        ]
     rows = [
         ("Whose", scope_words(state.budget.scope)), ("Spent", facts.money(state.spent)),
         ("Will be", facts.money(state.forecast.projected)), ("Alert", f"{facts.rule.name}, {facts.rule.severity}"),
@@ -123,22 +137,29 @@ def write_details(facts: AlertFacts) -> dict[str, Any]:
 
 
 def write_plain(facts: AlertFacts) -> dict[str, Any]:
-    """For programs."""
+    """For programs. Of a period that is over only what is still known."""
     state, of = facts.state, facts.state.budget
-    bounds = state.period
+    begin, end = _find_bounds(facts)
+    if facts.is_late:
+        state = BudgetState(budget=of, ready=state.ready, ready_because="", currency=state.currency)
     return {
         "version": "1", "event": str(facts.event), "budget": of.name, "scope": _plain_scope(of.scope),
         "alert": facts.rule.name, "threshold": float(facts.rule.threshold), "severity": str(facts.rule.severity),
         "currentSpend": _text(state.spent), "amount": f"{facts.amount:f}", "currency": state.currency,
         "percentageUsed": None if state.percent is None else round(float(state.percent), 2),
         "projected": _text(state.forecast.projected),
-        "period": None if bounds is None else {
-            "start": units.rfc3339(bounds.start), "end": units.rfc3339(bounds.end)
-        },
+        "period": None if begin is None else {"start": begin, "end": end},
         "enforcement": {"mode": str(of.enforcement.mode), "active": state.is_enforced},
         "breakdown": {title: money.spread(money.top(parts)) for title, parts in _breakdowns(state).items()},
         "url": facts.url,
     }
+
+
+def _find_bounds(facts: AlertFacts) -> tuple[str | None, str | None]:
+    if facts.is_late:
+        return units.rfc3339(facts.period_start), None
+    bounds = facts.state.period
+    return (None, None) if bounds is None else (units.rfc3339(bounds.start), units.rfc3339(bounds.end))
 
 
 def _breakdowns(state: BudgetState) -> Mapping[str, Mapping[str, int]]:

@@ -12,8 +12,24 @@ from typing import Protocol
 from fallow.model.machines import CloudMachine, Growth, MachineGroup, MachineNotice, WantOfMachines
 
 
-class Cloud(Protocol):
-    """Every call is bounded in time and raises an error of clients/errors.py; only the caller chooses who goes."""
+class CloudHands(Protocol):
+    """What changes machines. Every call is bounded in time and raises an error of clients/errors.py; only the caller
+    chooses who goes."""
+
+    async def grow(self, growth: Growth) -> None:
+        """Raise the target to base + count; where it is there or above, nothing. Raises errors.OutOfStock,
+        errors.QuotaSpent; errors.Conflict where the target is below the base by now: somebody lowered it, and so
+        many would be more than were asked for."""
+        ...
+
+    async def remove(self, group: str, ids: Sequence[str]) -> None:
+        """Exactly these machines, and the target lowered by as many. One that is gone already is no error. Raises
+        errors.PartlyDone where only some could be."""
+        ...
+
+
+class Cloud(CloudHands, Protocol):
+    """With what can be seen of them, in the same way."""
 
     async def groups(self, ids: Sequence[str]) -> tuple[MachineGroup, ...]:
         """Those, each with what can be read of it; one that cannot be has `error`."""
@@ -25,17 +41,6 @@ class Cloud(Protocol):
 
     async def wants(self, group: str) -> tuple[WantOfMachines, ...]:
         """What it could not give lately, where it tells that apart from the request."""
-        ...
-
-    async def grow(self, growth: Growth) -> None:
-        """Raise the target to base + count; where it is there or above, nothing. Raises errors.OutOfStock,
-        errors.QuotaSpent; errors.Conflict where the target is below the base by now: somebody lowered it, and so
-        many would be more than were asked for."""
-        ...
-
-    async def remove(self, group: str, ids: Sequence[str]) -> None:
-        """Exactly these machines, and the target lowered by as many. One that is gone already is no error. Raises
-        errors.PartlyDone where only some could be."""
         ...
 
     async def notices(self) -> tuple[MachineNotice, ...]:

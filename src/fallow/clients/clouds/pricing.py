@@ -87,11 +87,16 @@ class PriceWire(wire.CloudWire):
 
 
 def agree(prices: Sequence[Decimal]) -> Decimal:
-    """The one price of all that were found; ValueError where there is none, or more than one."""
+    """The one price of all that were found; ValueError where there is none, or more than one, or it is no price. A part
+    that costs nothing would make a sum of parts too small."""
     if not prices:
         raise ValueError("it is not in the price list")
+    if not all(price.is_finite() for price in prices):
+        raise ValueError("its price is no number")
     if len(set(prices)) > 1:
         raise ValueError(f"the price list has {len(set(prices))} prices of it")
+    if not prices[0]:
+        raise ValueError("the price is 0")
     return prices[0]
 
 

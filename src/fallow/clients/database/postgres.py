@@ -28,6 +28,7 @@ _SETTINGS: Final = (
     f"SET statement_timeout = {_STATEMENT_MS}; SET lock_timeout = {_LOCK_MS}; SET timezone = 'UTC';"
     f" SET idle_in_transaction_session_timeout = {_STATEMENT_MS}"
 )
+_TOO_MUCH: Final = "54"  # the class of what is beyond a limit of the program: asked again it is so again
 _READS: Final = "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 
 
@@ -165,6 +166,10 @@ class PostgresDatabase:
     def _translate(self, problem: "psycopg.Error") -> errors.ClientError:
         psycopg = _load()
         said = " ".join(str(problem).split())
+        if isinstance(problem, psycopg.DataError) or (problem.sqlstate or "").startswith(_TOO_MUCH):
+            return errors.BadValue(f"{self.where} cannot keep what it was given: {said}")
+        if isinstance(problem, psycopg.errors.UndefinedTable):
+            return errors.Vanished(f"{self.where} has lost our tables: {said}")
         away = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.errors.ReadOnlySqlTransaction)
         if isinstance(problem, away):
             return errors.Unreachable(f"{self.where} cannot be used: {said}")

@@ -24,6 +24,7 @@ T = TypeVar("T")
 _APPLICATION = 0x66616C6C  # "fall": says that the file is ours
 _PATIENCE_SECONDS = 5.0
 _MEMORY = ":memory:"
+_PASSES = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL})
 
 
 class TableLayout(msgspec.Struct, frozen=True):
@@ -42,9 +43,12 @@ class Database:
         self._path, self._layout, self._writes = path, layout, writes
         self._turn = asyncio.Lock()
         self._connection: sqlite3.Connection | None = None
+        self._is_away = False  # it was to be opened, and could not be for now
+        self._file: tuple[int, int] | None = None  # which one, of books
 
     async def open(self) -> None:
-        """Raises Misconfigured where the directory cannot be used."""
+        """Raises Misconfigured where the directory cannot be used; Unreachable where the disk is full, fails or is
+        locked for now: whatever is run later tries again."""
         await self._in_thread(self._open)
 
     async def run(self, work: Callable[[sqlite3.Connection], T], otherwise: T) -> T:
@@ -76,12 +80,24 @@ class Database:
                 raise errors.Unreachable(f"{self._path or _MEMORY} cannot be used: {problem}") from problem
 
     def _run(self, work: Callable[[sqlite3.Connection], T], otherwise: T, kind: str) -> T:
+        if self._is_away:
+            self._open()
         if self._connection is None:
             return otherwise
+        if self._find_file() != self._file:  # SQLite goes on with a file that nobody can find any more
+            raise errors.Vanished(f"{self._path} was removed or replaced while we used it")
         with _transaction(self._connection, kind):
             return work(self._connection)
 
     def _open(self) -> None:
+        try:
+            self._try_open()
+        except errors.Unreachable:
+            self._is_away = True
+            raise
+        self._is_away = False
+
+    def _try_open(self) -> None:
         path = self._path
         if path is None:
             self._connect(_MEMORY)
@@ -92,7 +108,8 @@ class Database:
             if self._writes or path.exists():
                 self._connect(path)
         except sqlite3.OperationalError as problem:  # no right to write, no room: the file itself may be sound
-            raise errors.Misconfigured(f"{path} cannot be used: {problem}") from problem
+            kind = errors.Unreachable if problem.sqlite_errorcode & 0xFF in _PASSES else errors.Misconfigured
+            raise kind(f"{path} cannot be used: {problem}") from problem
         except sqlite3.DatabaseError as problem:
             if self._layout.is_strict:
                 raise errors.Misconfigured(f"{path} cannot be read as a database: {problem}") from problem
@@ -117,9 +134,19 @@ class Database:
             made.close()
             raise
         if is_ours:
-            self._connection = made
+            self._connection, self._file = made, self._find_file()
         else:
             made.close()
+
+    def _find_file(self) -> tuple[int, int] | None:
+        """None: there is none, or it may go."""
+        if self._path is None or not self._layout.is_strict:
+            return None
+        try:
+            found = self._path.stat()
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
 
     def _find_version(self, database: sqlite3.Connection) -> int:
         """Of our layout; 0: there is nothing yet."""

@@ -23,6 +23,7 @@ from fallow.model.seen import Input
 from fallow.model.units import Instant
 
 T = TypeVar("T")
+K = TypeVar("K")
 
 PATIENCE = retry.Patience(tries=3, first_wait=0.25)
 ONCE = retry.Patience(tries=1, first_wait=0.0)
@@ -93,6 +94,10 @@ SCALING_POLICIES = Resource(
     names.GROUP, names.POLICY_VERSION, names.SCALING_POLICY_PLURAL, names.SCALING_POLICY_KIND, False
 )
 NODE_CONFIGS = Resource(names.GROUP, names.POLICY_VERSION, names.NODE_CONFIG_PLURAL, names.NODE_CONFIG_KIND, False)
+WEBHOOK_CONFIGURATIONS = tuple(
+    Resource("admissionregistration.k8s.io", "v1", f"{kind.lower()}s", kind, False)
+    for kind in ("ValidatingWebhookConfiguration", "MutatingWebhookConfiguration")
+)
 
 
 class ListPage(msgspec.Struct, Generic[T], frozen=True):
@@ -181,10 +186,13 @@ class Api:
         )
         return await self._persist(method, functools.partial(self._wire.fetch, request), patience)
 
-    async def relay(self, path: str, params: Mapping[str, str], headers: Mapping[str, str]) -> bytes:
-        """Asked once of somebody behind the server, such as a Service; or of another server than Kubernetes' own."""
+    async def relay(
+        self, path: str, params: Mapping[str, str], headers: Mapping[str, str], most: int = transport.MAX_BODY
+    ) -> bytes:
+        """Asked once of somebody behind the server, such as a Service; or of another server than Kubernetes' own.
+        `most`: bytes of the answer."""
         request = transport.Request(
-            method="GET", path=path, params=params, headers=headers, timeout=self._timeout, is_relayed=True
+            method="GET", path=path, params=params, headers=headers, timeout=self._timeout, is_relayed=True, most=most
         )
         return await self._persist("GET", functools.partial(self._wire.fetch, request), ONCE)
 
@@ -292,6 +300,19 @@ class Api:
             token, restarted = following, False
             if not token:
                 return
+
+    async def gather(
+        self, resource: Resource, *, item: type[T], keep: Callable[[T], K], namespace: str | None = None,
+        label_selector: str | None = None, field_selector: str | None = None,
+    ) -> list[K]:
+        """What is kept of each object of a list, once: a list that begins anew forgets what came before. What cannot
+        be read is left out."""
+        found = list[K]()
+        async for page in self.list_pages(
+            resource, item=item, namespace=namespace, label_selector=label_selector, field_selector=field_selector
+        ):
+            found = [*([] if page.restarted else found), *map(keep, page.items)]
+        return found
 
     @contextlib.asynccontextmanager
     async def watch(

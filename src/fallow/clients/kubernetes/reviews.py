@@ -1,4 +1,4 @@
-"""Who is it, and may they? The API server's own answers, asked by us on behalf of somebody else.
+"""Who is it, and may they? The API server's own answers, asked by us on behalf of somebody else; and may we?
 
 In: a bearer token; or a name, groups, and what somebody wants to do. Out: whose token it is; yes or no. Nothing is
 remembered here. Invariant: a token is sent to the API server and nowhere else, and stands in no error.
@@ -14,6 +14,9 @@ from fallow.clients.kubernetes import api as kube
 S = TypeVar("S")
 
 _TOKENS = kube.Resource("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", False)
+_OWN_ACCESS = kube.Resource(
+    "authorization.k8s.io", "v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview", False
+)
 _ACCESS = kube.Resource("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", False)
 
 
@@ -65,14 +68,26 @@ async def review_token(api: kube.Api, token: str) -> Identity | None:
 
 
 async def review_access(api: kube.Api, who: Identity, wish: AccessWish) -> bool:
-    attributes = {
+    spec = {"user": who.name, "groups": list(who.groups), "resourceAttributes": _name(wish)}
+    return await _ask(api, _ACCESS, spec)
+
+
+async def may_we(api: kube.Api, wish: AccessWish) -> bool:
+    """Everybody may ask that of themselves."""
+    return await _ask(api, _OWN_ACCESS, {"resourceAttributes": _name(wish)})
+
+
+async def _ask(api: kube.Api, kind: kube.Resource, spec: dict[str, Any]) -> bool:
+    body = {"apiVersion": kind.api_version, "kind": kind.kind, "spec": spec}
+    status = _read(await api.create(kind, None, body), _AccessStatus)
+    return status.allowed and not status.denied
+
+
+def _name(wish: AccessWish) -> dict[str, str]:
+    return {
         "verb": wish.verb, "group": wish.group, "resource": wish.resource, "namespace": wish.namespace,
         "name": wish.name, **({"subresource": wish.subresource} if wish.subresource else {}),
     }
-    spec = {"user": who.name, "groups": list(who.groups), "resourceAttributes": attributes}
-    body = {"apiVersion": _ACCESS.api_version, "kind": _ACCESS.kind, "spec": spec}
-    status = _read(await api.create(_ACCESS, None, body), _AccessStatus)
-    return status.allowed and not status.denied
 
 
 def _read(answer: dict[str, Any], kind: type[S]) -> S:

@@ -22,6 +22,7 @@ import fallow
 from fallow.clients import dates, errors, retry, tls
 from fallow.clients.kubernetes import config, credentials
 from fallow.clients.web import aiohttp
+from fallow.model import redaction
 from fallow.model.units import Seconds
 
 Note: TypeAlias = Callable[[str, str], None]  # verb and code of a request
@@ -43,6 +44,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     silence: float | None = None  # for one stretch without a byte
     is_relayed: bool = False  # somebody behind the server answers, who does not know us as it does
     headers: Mapping[str, str] = {}  # further ones
+    most: int = MAX_BODY  # bytes of the answer
 
     def describe(self) -> str:
         return f"{self.method} {self.path}"
@@ -167,8 +169,9 @@ class Wire:
         try:
             async for chunk in self.chunks(request, response):
                 size = room.put(chunk, size)
-                if size > MAX_BODY:
-                    raise errors.BadAnswer(f"{request.describe()} was answered with more than {MAX_BODY // 2**20} MiB")
+                if size > request.most:
+                    more = f"more than {request.most // 2**20} MiB"
+                    raise errors.BadAnswer(f"{request.describe()} was answered with {more}")
             return memoryview(room.memory)[:size]
         finally:
             response.release()
@@ -294,7 +297,8 @@ class Wire:
                 said, is_undone = f"no answer in {request.timeout:g} s", False
             case _:
                 said, is_undone = f"the connection broke ({type(problem).__name__})", False
-        what = f"{request.describe()} at {self._access.server}"
+        server = self._access.server
+        what = f"{request.describe()} at {redaction.hide_logins(server, [server])}"
         return errors.Unreachable(f"{what}: {said}", is_undone=is_undone, retry_after=retry_after)
 
 

@@ -72,7 +72,8 @@ async def _send_once(
     except aiosmtplib.SMTPResponseException as problem:
         is_passing = 400 <= problem.code < 500
         kind: type[errors.Rejected] = errors.ServerFault if is_passing else errors.Rejected
-        raise kind(problem.code, f"{server.host} answered {problem.code}: {problem.message[:200]}") from None
+        said = problem.message[:200].encode(errors="replace").decode()  # bytes of no known encoding come as surrogates
+        raise kind(problem.code, f"{server.host} answered {problem.code}: {said}") from None
     except (aiosmtplib.SMTPException, OSError, TimeoutError) as problem:
         raise errors.Unreachable(f"{server.host} cannot be reached by SMTP: {type(problem).__name__}") from None
     return tuple(sorted(refused))

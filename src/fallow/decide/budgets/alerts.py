@@ -2,8 +2,8 @@
 
 In: what was spent in percent, the records of this budget. Out: the records that are new or changed.
 An alert fires once in a period; it is resolved when the percentage falls 2 points below its threshold, or with the end
-of the period; after that it may fire again, a day after it last did. Of a budget that is new and already over several,
-only the highest is told.
+of the period (a message that was not delivered by then still goes); after that it may fire again, a day after it did.
+Of a budget that is new and already over several, only the highest is told.
 Invariant: while nothing is known nothing fires and nothing is resolved.
 """
 
@@ -38,11 +38,15 @@ def evaluate(
 
 
 def close(of: CostBudget | None, records: Iterable[AlertRecord], now: Instant) -> Iterator[AlertRecord]:
-    """Of periods that are over, or budgets that are gone."""
+    """Of periods that are over, or budgets that are gone. What was true to the end of its period is still told; whoever
+    heard it only after that hears the end of it then."""
+    rules = {rule.name: rule for rule in of.alerts} if of is not None else {}
     for record in records:
+        rule = rules.get(record.alert)
         if record.state is not AlertState.resolved:
-            rules = {rule.name: rule for rule in of.alerts} if of is not None else {}
-            yield _resolve(record, rules.get(record.alert), now)
+            yield _resolve(record, rule, now, stays_true=of is not None)
+        elif over := _list_ends(record, rule, now):
+            yield msgspec.structs.replace(record, sendings=(*record.sendings, *over))
 
 
 def _evaluate_period(
@@ -68,20 +72,25 @@ def _fire(of: CostBudget, period: PeriodBounds, rule: AlertRule, now: Instant) -
     )
 
 
-def _resolve(record: AlertRecord, rule: AlertRule | None, now: Instant) -> AlertRecord:
-    """Who never heard of it need not hear that it is over: what still waits is dropped. `rule` None: it is gone, and
-    with it where its channels are."""
+def _resolve(record: AlertRecord, rule: AlertRule | None, now: Instant, *, stays_true: bool = False) -> AlertRecord:
+    """What still waits to be told is dropped, unless it stays true."""
+    kept = (each for each in record.sendings if stays_true or each.state is not SendState.pending)
+    return msgspec.structs.replace(
+        record, state=AlertState.resolved, resolved_at=now, sendings=(*kept, *_list_ends(record, rule, now))
+    )
+
+
+def _list_ends(record: AlertRecord, rule: AlertRule | None, now: Instant) -> list[Sending]:
+    """Who never heard of it need not hear that it is over. `rule` None: it is gone, and with it where its channels
+    are."""
+    ended = {each.channel for each in record.sendings if each.event is AlertEvent.resolved}
     heard = {each.channel for each in record.sendings
              if each.event is AlertEvent.fired and each.state is SendState.delivered}
-    over = [
+    return [
         Sending(channel=channel.name, event=AlertEvent.resolved, since=now)
         for channel in (rule.channels if rule is not None else ())
-        if channel.name in heard and channel.type in _HEAR_THE_END
+        if channel.name in heard - ended and channel.type in _HEAR_THE_END
     ]
-    kept = (each for each in record.sendings if each.state is not SendState.pending)
-    return msgspec.structs.replace(
-        record, state=AlertState.resolved, resolved_at=now, sendings=(*kept, *over)
-    )
 
 
 def _tell_highest(of: CostBudget, changed: Iterable[AlertRecord]) -> Iterator[AlertRecord]:

@@ -26,13 +26,12 @@ from fallow.model.budgets import (
     PeriodBounds,
     Restrict,
     SpendSeen,
-    WhyEnforced,
     WhyReady,
     money,
 )
 from fallow.model.cluster import Namespace
 from fallow.model.cost import CostSum, Nano, Second
-from fallow.model.policies.budget import FULL, WARNING, CostBudget
+from fallow.model.policies.budget import FULL, WARNING, CostBudget, EnforcementMode
 from fallow.model.seen import Input, Known, Register, Unseen
 from fallow.model.units import Instant, Seconds
 
@@ -115,7 +114,7 @@ def evaluate(
     )
     share = Decimal(int(now) - bounds.start) / (bounds.end - bounds.start)
     projected = None if projection.projected is None else projection.projected / of.amount * FULL
-    ready, ready_because = _find_ready(asked)
+    ready, ready_because = _find_ready(asked, spend)
     return BudgetState(
         budget=of, ready=ready, ready_because=ready_because, currency=books.currency, period=bounds,
         namespaces=asked.questions.namespaces, spend=spend, percent=percent, level=_level(percent),
@@ -124,13 +123,18 @@ def evaluate(
     )
 
 
-def _find_ready(asked: BudgetAsked) -> tuple[WhyReady, str]:
+def _find_ready(asked: BudgetAsked, spend: SpendSeen) -> tuple[WhyReady, str]:
     if asked.budget.invalid:
         return WhyReady.Invalid, "; ".join(asked.budget.invalid)
     if asked.questions.total is None:
         because = "no namespace has the labels that spec.scope.namespaceSelector asks for: nobody's cost counts"
         return WhyReady.NoNamespace, because
-    return WhyReady.Valid, "every field was understood"
+    if not (absent := asked.questions.absent):
+        return WhyReady.Valid, "every field was understood"
+    because = f"there is no namespace {' and no namespace '.join(absent)}"
+    if set(absent) == set(asked.budget.scope.namespaces) and not spend.total and not spend.unpriced:
+        return WhyReady.NoNamespace, f"{because}, and nothing was spent in this period: nobody's cost counts"
+    return WhyReady.Valid, f"every field was understood; {because} now, and what was spent there counts"
 
 
 def _level(percent: Decimal) -> BudgetLevel:
@@ -194,6 +198,7 @@ def _restrict(state: BudgetState) -> Restrict:
     return Restrict(of.name, of.uid, of.enforcement.mode, of.enforcement.throttle, state.enforced_because)
 
 
-def is_lasting(state: BudgetState) -> bool:
-    """May gates of it stay? Only while it restricts, by throttling, with a cap."""
-    return state.enforced is WhyEnforced.Enforced and state.budget.enforcement.throttle.has_cap
+def may_hold(of: CostBudget) -> bool:
+    """Are pods put behind a gate for it while it restricts? Where it caps, or closes nodes that a pod needs."""
+    rule = of.enforcement
+    return rule.mode is EnforcementMode.throttle and (rule.throttle.has_cap or rule.throttle.block_on_demand)

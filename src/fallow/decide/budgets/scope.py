@@ -15,7 +15,7 @@ from fallow.model.budgets import OverrideHeld, PeriodBounds
 from fallow.model.cluster import Namespace
 from fallow.model.policies import budget as policies
 from fallow.model.policies.budget import CostBudget, EnforcementMode
-from fallow.model.seen import Known, Register, Unseen
+from fallow.model.seen import Absent, Known, Register, Unseen
 from fallow.model.units import Instant
 
 _NAMESPACE: Final = cost.Dimension(cost.DimensionName.namespace)
@@ -25,11 +25,13 @@ _TEAM: Final = cost.Dimension(cost.DimensionName.team, payer=True)
 
 
 class BudgetQuestions(msgspec.Struct, frozen=True, kw_only=True):
-    """`total`: by namespace, type of node, how it is paid, and label; `namespaces`: that the selector means.
+    """`total`: by namespace, type of node, how it is paid, and label; `namespaces`: that the selector means; `absent`:
+    that it names, and that are surely not there: what they cost while they were counts all the same.
     None: there is nobody whose cost could count, or nothing to ask. `vouched`: what of it no tenant made up; None: all
     of it."""
 
     namespaces: tuple[str, ...] = ()
+    absent: tuple[str, ...] = ()
     total: cost.CostQuery | None = None
     vouched: cost.CostQuery | None = None
     hours: cost.CostQuery | None = None
@@ -55,6 +57,7 @@ def ask(
     by = (_NAMESPACE, _INSTANCE, _CAPACITY, label)
     return BudgetQuestions(
         namespaces=meant or (), total=cost.CostQuery(begin=period.start, end=at, by=by, where=filters),
+        absent=tuple(name for name in of.scope.namespaces if isinstance(namespaces.find(name), Absent)),
         vouched=_ask_vouched(of, period, at),
         hours=cost.CostQuery(begin=this_hour - look_back, end=this_hour, where=filters, step=cost.CostStep.hour),
         recent=cost.CostQuery(begin=max(period.start, at - short), end=at, where=filters),

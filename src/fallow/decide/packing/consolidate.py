@@ -77,13 +77,14 @@ def plan(
             candidates.append(row)
         else:
             staying.append(stays)
+    taints = {machine.name: set(machine.taints) for machine in seen.machines}
     candidates.sort(key=lambda row: (_used(settled, row), len(guests[row]), settled.order[row]))
     chosen: EmptyNode | None = None
     for row in candidates:
         name = room.nodes.names[row]
         if chosen is not None:
             staying.append(StayingNode(name, StayReason.NextTime, f"{chosen.node} is less trouble; one at a time"))
-        elif (moves := _find_moves(settled, row, guests[row])) is None:
+        elif (moves := _find_moves(settled, row, guests[row], taints)) is None:
             why = "its pods do not all fit on other nodes that are in use"
             staying.append(StayingNode(name, StayReason.NoRoomElsewhere, why))
         else:
@@ -113,7 +114,7 @@ def _find_guests(
 
 def why_fixed(tenant: cluster.Pod, now: Instant) -> str:
     """Why a pod must not be moved; "": it may be."""
-    if why := tenant.needs.fixed or tenant.needs.unknown or tenant.needs.unclear:
+    if why := tenant.needs.fixed or tenant.needs.unknown or tenant.needs.unclear or tenant.needs.beyond:
         return why
     until = marks.latest(tenant.annotations.get(key) for key in marks.ACKS)
     if until is not None and until > now:
@@ -137,15 +138,20 @@ def _why_stays(
     return StayingNode(name, StayReason.Unmovable, f"{who} must stay: {fixed.fixed}")
 
 
-def _find_moves(settled: live.LiveCluster, row: int, guests: Sequence[_Guest]) -> tuple[tuple[str, str], ...] | None:
-    """The large ones first. Nodes on which no GPU is in use are no home: that would only move the hole."""
+def _find_moves(
+    settled: live.LiveCluster, row: int, guests: Sequence[_Guest], taints: Mapping[str, set[str]]
+) -> tuple[tuple[str, str], ...] | None:
+    """The large ones first. Nodes on which no GPU is in use are no home: that would only move the hole. `taints`: of
+    GPUs, which not every guest tolerates, by node."""
     nodes, everywhere = settled.room.nodes, np.arange(len(settled.room.nodes))
     engine = packer.Packer(nodes, policies.prepare("BestFit", nodes, ()), settled.order)
     engine.room = settled.room.copy()
     homes: Ints = everywhere[(everywhere != row) & (engine.room.whole < nodes.gpus)]
     moves = list[tuple[str, str]]()
     for guest in sorted(guests, key=lambda each: (-each.pod.gpu_milli, -each.pod.cpu, each.tenant.name)):
-        found = engine.rank(guest.pod, homes, 1)
+        tolerated = set(guest.tenant.needs.tolerates)
+        open_to_it = np.array([taints[nodes.names[home]] <= tolerated for home in homes], dtype=bool)
+        found = engine.rank(guest.pod, homes[open_to_it], 1)
         if not found:
             return None
         engine.room.add(guest.pod, found[0])
@@ -188,7 +194,7 @@ def _see_off(
     there: NodeNow, record: EmptyingRecord, leaving: Leaving, now: Instant, timeout: Seconds
 ) -> EmptyingStep:
     """The pod that was to go: still there, or not come back yet, or both done."""
-    who, is_late = f"{leaving.namespace}/{leaving.name}", _is_over(leaving.since, timeout, now)
+    who, is_late = f"{leaving.namespace}/{leaving.name}", is_over(leaving.since, timeout, now)
     pod = next((each for each in there.pods if each.uid == leaving.uid), None)
     if pod is not None and not pod.is_going:
         if pod.fixed or pod.stays:  # somebody said so since, while it was refused; or it never was one to go
@@ -215,12 +221,12 @@ def _go_on(there: NodeNow, record: EmptyingRecord, now: Instant) -> EmptyingStep
         return emptying.Evict(msgspec.structs.replace(record, leaving=leaving))
     if record.empty_since is None:
         return emptying.WriteRecord(msgspec.structs.replace(record, empty_since=now))
-    if _is_over(record.empty_since, EMPTY_FOR, now):
+    if is_over(record.empty_since, EMPTY_FOR, now):
         return _stop(record, StopReason.NotTaken, "it was empty, and nobody took it away")
     return emptying.Wait("it is empty, for whoever takes nodes away")
 
 
-def _is_over(since: Instant, seconds: Seconds, now: Instant) -> bool:
+def is_over(since: Instant, seconds: Seconds, now: Instant) -> bool:
     """Also where the clock was set back since: for how long, nobody knows, and a cordon must not last as long."""
     return now - since >= seconds or since - now > MINUTE
 

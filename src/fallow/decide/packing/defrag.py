@@ -7,7 +7,7 @@ whose leaving would let it in and which fit on another node, the one that is lea
 The moved pod takes the tightest GPU.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 import msgspec
@@ -56,9 +56,11 @@ class MovePlan(msgspec.Struct, frozen=True, eq=False):
 
 def plan_moves(
     room: Room, running: Sequence[Running], waiting: Sequence[PackingPod], order: Ints, budget: int = BUDGET,
+    barred: Collection[int] = (),
 ) -> MovePlan:
-    """Pods that ask for several GPUs, or none, are left: one move is no help for them."""
-    table, moves = _MoveTable(room.copy(), running, order), list[Move]()
+    """Pods that ask for several GPUs, or none, are left: one move is no help for them. `barred`: nodes to which nobody
+    is to be moved."""
+    table, moves = _MoveTable(room.copy(), running, order, barred), list[Move]()
     direct, left = list[tuple[PackingPod, Placement]](), list[PackingPod]()
     for pod in waiting:
         if pod.gpus != 1 or pod.find_fault():
@@ -80,8 +82,8 @@ _Shape = tuple[int, int, int, int, tuple[str, ...]]
 class _MoveTable:
     """Who runs where, as columns; a copy of the room that the moves are tried on."""
 
-    def __init__(self, room: Room, running: Sequence[Running], order: Ints) -> None:
-        self.room, self.order = room, order
+    def __init__(self, room: Room, running: Sequence[Running], order: Ints, barred: Collection[int]) -> None:
+        self.room, self.order, self._barred = room, order, list(barred)
         self.running = list(running)
         columns: Ints = np.array([_row(each) for each in running], np.int64).reshape(len(running), 6).T.copy()
         self.cpu, self.memory, self.milli, self.node, self.gpu, self.trouble = columns
@@ -114,6 +116,7 @@ class _MoveTable:
         shapes = self.shape[helpful]
         for first in sorted(np.unique(shapes, return_index=True)[1].tolist()):  # who asks for the same finds the same
             homes = self._find_homes(self.running[helpful[first]].pod)
+            homes = homes[~np.isin(homes, self._barred)] if self._barred else homes
             alike = helpful[shapes == shapes[first]]
             able = alike[self.node[alike] != homes[0]] if homes.size == 1 else alike
             if homes.size and able.size:

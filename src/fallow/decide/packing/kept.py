@@ -8,7 +8,10 @@ Invariant: a namespace that is not seen keeps its pods where they are, and so do
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeAlias
 
-from fallow.model import cluster, marks
+from fallow import names
+from fallow.model import cluster, marks, work
+from fallow.model.capacity import LOSES_WORK
+from fallow.model.classes import WorkClass
 from fallow.model.policies import idle
 from fallow.model.seen import Known, Register
 from fallow.model.units import Instant, Seconds
@@ -39,8 +42,10 @@ def find(
     mandate: idle.Mandate, now: Instant,
 ) -> WhyKept:
     longest = mandate.rule.consent.max_ack
-    said = ((each.pods, _why_workload(each, longest, now)) for each in workloads)
-    held = {pods[place].uid: because for places, because in said for place in places}
+    held = {
+        pods[place].uid: why_held or _why_lasting(each, pods[place], namespaces)
+        for each in workloads for why_held in [_why_workload(each, longest, now)] for place in each.pods
+    }
 
     def why(pod: AskedPod) -> str:
         unknown = "its owner is not known" if pod.resources or pod.claims else ""  # of others owners are not looked for
@@ -56,6 +61,13 @@ def _why_workload(of: cluster.Workload, longest: Seconds, now: Instant) -> str:
     if (ack := marks.find_ack(of, None, longest, now)) is not None:
         return f"{of.ref.short} is kept by {ack.by}"
     return f"its owner is not seen: {of.trouble_because}" if of.trouble in cluster.OWNER_UNSEEN else ""
+
+
+def _why_lasting(of: cluster.Workload, pod: cluster.Pod, namespaces: Register[cluster.Namespace]) -> str:
+    """By what its owner and namespace say, too: what is seen of the pod alone does not tell."""
+    kind, _ = work.classify(of, (pod,), namespaces.find(pod.namespace))
+    is_evictable = any(said.get(names.EVICTABLE) == "true" for said in (pod.labels, pod.annotations))
+    return LOSES_WORK if kind == WorkClass.training and not is_evictable else ""
 
 
 def _why_out_of_reach(namespace: str, scope: idle.Scope) -> str:

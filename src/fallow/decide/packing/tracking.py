@@ -20,6 +20,7 @@ from fallow.decide.packing import fragments, live, packer, reserve
 from fallow.decide.packing.packer import PackingPolicy
 from fallow.decide.packing.room import GPU, Ints, Nodes, PackingPod, Placement
 from fallow.model.capacity import Machine, Needs, Tenant
+from fallow.model.moving import HeldPlace
 from fallow.model.units import Instant
 
 RANKED: Final = 10  # nodes; a scheduler's extender gives at most 10 points
@@ -192,10 +193,11 @@ class LiveRoom:
             self._sit(waiting, again, row)
 
     def _remember_memory(self, tenant: Tenant, row: int, sign: int) -> None:
-        """Of who is on a GPU, and no more than that GPU has: whatever others claim keeps nobody away."""
+        """Of who is on a GPU, and no more than its share has: what somebody claims beyond that keeps nobody away."""
         count, each = tenant.needs.gpus + tenant.needs.shared, self.ground.gpu_memory[row]
         if tenant.gpu_memory is not None and count and each is not None:
-            self._gpu_memory[row] = self._gpu_memory.get(row, 0) + sign * min(tenant.gpu_memory, count * each)
+            share = count * each // int(self.ground.replicas[row])
+            self._gpu_memory[row] = self._gpu_memory.get(row, 0) + sign * min(tenant.gpu_memory, share)
 
     def _read(self, needs: Needs, shares: int) -> PackingPod | None:
         if (needs, shares) not in self._requests:
@@ -204,17 +206,59 @@ class LiveRoom:
             self._requests[needs, shares] = read_request(self.ground, needs, shares)
         return self._requests[needs, shares]
 
-    def rank(self, uid: str, needs: Needs, offered: Offered, now: Instant) -> Ranking | NoOpinion:
-        """The best of the nodes offered; the first is promised to the pod."""
+    def rank(self, uid: str, needs: Needs, offered: Offered, now: Instant, kept: str = "") -> Ranking | NoOpinion:
+        """The best of the nodes offered; the first is promised to the pod. `kept`: the node where a place is kept for
+        it, which comes first."""
         self.promises.expire(now)
         self.promises.settle(uid)  # what was promised to itself must not stand in its way
         found = self._rank_known(needs, offered) or self._rank_all(needs, offered)
         if isinstance(found, NoOpinion):
             return found
         pod, best = found
+        best = self._put_first(pod, best, kept) if kept and offered.has(kept) else best
         if best:
             self.promises.hold(reserve.Promise(uid, pod, best[0], now + reserve.PROMISED_FOR))
         return Ranking(tuple(self.ground.nodes.names[each.node] for each in best))
+
+    def _put_first(self, pod: PackingPod, best: list[Placement], node: str) -> list[Placement]:
+        row = self.ground.rows.get(node)
+        seat = self._find_seat(pod, row) if row is not None and row not in self._uncounted else None
+        return best if seat is None else [seat, *(each for each in best if each.node != row)][:RANKED]
+
+    def has_place(self, node: str, place: HeldPlace, beside: Needs | None = None) -> bool | None:
+        """Whether there is room for whom a place is kept, once who leaves it is gone, and for another `beside`; None:
+        nobody can tell."""
+        row = self.ground.rows.get(node)
+        if row is None or row in self._uncounted:
+            return None
+        shares = int(self.ground.replicas[row])
+        asked = [self._read(needs, shares) for needs in (place.needs, *([beside] if beside is not None else []))]
+        come = [pod for pod in asked if pod is not None]
+        leaving = self._seats.get(place.leaving)
+        if len(come) < len(asked):
+            return None
+        if leaving is None or leaving.tenant.node != node or leaving.pod is None or leaving.placement is None:
+            return self._fit_in(row, come)
+        self._packer.room.remove(leaving.pod, leaving.placement)
+        try:
+            return self._fit_in(row, come)
+        finally:
+            self._packer.room.add(leaving.pod, leaving.placement)
+
+    def _fit_in(self, row: int, asked: Sequence[PackingPod]) -> bool:
+        """All of them at once. Tried on the room itself, and undone."""
+        room, came = self._packer.room, list[tuple[PackingPod, Placement]]()
+        try:
+            for pod in asked:
+                seat = self._find_seat(pod, row) if pod.accepts(self.ground.nodes.rows[row].model) else None
+                if seat is None:
+                    return False
+                room.add(pod, seat)
+                came.append((pod, seat))
+            return True
+        finally:
+            for pod, seat in reversed(came):
+                room.remove(pod, seat)
 
     def _rank_known(self, needs: Needs, offered: Offered) -> _Found | None:
         """The best of all nodes, as far as they are offered; None where those are too few, or shares differ."""

@@ -8,12 +8,14 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from fallow import names
 from fallow.decide.scaling import demand, fit, grow, prewarm
 from fallow.decide.scaling.board import ScalingBoard, find_counted, open_up
 from fallow.decide.scaling.drivers import PolicyGround
 from fallow.decide.scaling.tiers import TierCounts
 from fallow.model.policies.scaling import Prewarming
-from fallow.model.scaling import DemandGuess, Fit, Grow, GrowReason, Headroom, ScaledNode, ScaledPod, WaitHold
+from fallow.model.scaling import ScaledNode, ScaledPod, WaitHold
+from fallow.model.scaling_plan import DemandGuess, Fit, Grow, GrowReason, Headroom
 from fallow.model.units import Instant
 
 
@@ -58,9 +60,10 @@ def look(board: ScalingBoard, ground: PolicyGround, counts: TierCounts, *, may_o
     if ground.is_driven_by_us:
         return Expected(guess=said, grows=grows, started=started, over=over)
     since = {each.pool: each.since for each in ground.past.rooms}
+    made = board.templates[policy.name]
     headroom = tuple(Headroom(
-        policy=policy.name, pool=each.pool, nodes=each.count, since=since.get(each.pool.name, now),
-        because=each.because,
+        policy=policy.name, driver=ground.driver, pool=each.pool, asks=made[each.pool.name].boards, nodes=each.count,
+        since=since.get(each.pool.name, now), because=each.because,
     ) for each in grows)
     asked = {each.pool.name for each in headroom}
     gone = {node.name: False for node in ground.nodes
@@ -108,12 +111,13 @@ def _open_ahead(
 ) -> list[Grow]:
     needs = board.found.needs.get(ground.policy.name, [])
     held = sum(fit.measure(pod.asks) for pod in (*running, *needs)) / 1000
-    expected = prewarm.imagine(peak - held, running, needs)
+    listed = {ground.policy.name: list(board.templates[ground.policy.name].values())}
+    kinds = sorted({kind for template in listed[ground.policy.name] for kind in template.boards})
+    expected = prewarm.imagine(peak - held, running, needs, kinds[0] if kinds else names.GPU)
     homes = [place for place in board.places if not place.policies or ground.policy.name in place.policies]
     full = board.kept.room.find_rows(node.name for node in kept_free)
     homes = [msgspec.structs.replace(place, may=place.may & ~full) if place.fit is Fit.FitsNow else place
              for place in homes]
-    listed = {ground.policy.name: list(board.templates[ground.policy.name].values())}
     left = demand.judge(expected, homes, listed).needs.get(ground.policy.name, [])
     opened = counts if ground.is_driven_by_us else counts.copy()
     for node in kept_free:

@@ -4,13 +4,16 @@ In: what the status says was asked for, the nodes and machines of the pools, wha
 Out: ComingNodes: shortages to remember; nodes and machines that never became Ready and go; nodes that were started
 ahead of demand and do not say so yet. These are on their way until they do: who is killed meanwhile still knows it.
 A node has arrived once it is Ready and shows its GPUs: before, pods would seem to need yet another one. A machine that
-its group started by itself, as in place of one that was taken back, comes like one that was asked for.
+its group started by itself, as in place of one that was taken back, comes like one that was asked for. What a cloud
+says later that it does not have is no longer on its way; its target stays as it is, so that the next growth goes on
+from the machines that are there and those still to be started (`there`), and asks for no more than is then lacking.
 Invariant: a node stands for one machine that was asked for, at most; what the clouds do not show is not counted twice.
 A machine that may be a node under another name is never called a stray.
 """
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -32,8 +35,9 @@ _FORGOTTEN: Final[Seconds] = HOUR  # after its end a stock-out is no longer coun
 class ComingNodes(msgspec.Struct, kw_only=True):
     """`missing`: by token, how many are still to come. `booting`: nodes that are there and not yet of use. `failed`:
     those that never were. `strays`: machines that never became nodes; each stands among `open`, with nothing missing,
-    until its cloud has it no more. `started`: ahead of demand, and until when they stay. `retries`: something was asked
-    for in vain, so that another may be asked for at once."""
+    until its cloud has it no more. `started`: ahead of demand, and until when they stay. `there`: machines by group,
+    those still to be started included. `retries`: something was asked for in vain, so that another may be asked for at
+    once."""
 
     open: list[InFlight]
     arrived: list[InFlight]
@@ -44,6 +48,7 @@ class ComingNodes(msgspec.Struct, kw_only=True):
     strays: list[CloudMachine]
     stockouts: tuple[StockOut, ...]
     started: dict[str, Instant]
+    there: dict[str, int]
 
     @property
     def retries(self) -> bool:
@@ -68,19 +73,21 @@ def settle(
 ) -> ComingNodes:
     """`nodes`: all there are, whosever."""
     policy, running = ground.policy, _PoolMachines(ground, nodes)
-    past = sorted(ground.past.in_flight, key=lambda each: (each.since, each.token))
+    past = sorted((_date(each, now) for each in ground.past.in_flight), key=lambda each: (each.since, each.token))
     asked = [each for each in past if not each.is_late and not (each.machine and running.is_gone(each.machine))]
-    asked = _adopt(asked, ground, running, now)
+    asked, unstarted = _adopt(asked, ground, running, now)
     shortages = remembered.find_wants(policy, [each for each in asked if not each.machine], wants)
     stockouts = tuple(each for each in ground.past.stockouts if each.until > now - _FORGOTTEN)
     found = ComingNodes(open=[], arrived=[], late=[], missing={}, booting=frozenset(), failed=[], strays=[],
-                        stockouts=stockouts, started={})
+                        stockouts=stockouts, started={}, there={})
     claims = _claim(asked, ground, running)
     booting: set[str] = set()
+    short: dict[str, tuple[InFlight, WantOfMachines | None]] = {}  # by pool
     for each in asked:
         ready, waiting = claims[each.token].ready, claims[each.token].waiting
         missing = max(0, each.count - len(ready))
-        want = shortages.get(each.token)
+        lacking = unstarted.get(each.token, 0)
+        want = shortages.get(each.token) if lacking else None  # of what has started, it is not said
         unsaid = _find_unsaid(policy, each, ready, now)
         found.started |= unsaid
         if not missing and (unsaid or any(other.pool == each.pool for other in found.open)):
@@ -88,11 +95,17 @@ def settle(
         elif not missing:
             found.arrived.append(each)
             found.stockouts = remembered.clear_shortage(found.stockouts, pool=each.pool, tier=each.tier)
-        elif want is not None or now - each.since > policy.provision_patience:
+        elif want is not None:
+            found.late.append(msgspec.structs.replace(each, count=lacking))
+            short[each.pool] = each, want
+            if missing > lacking:
+                found.keep(msgspec.structs.replace(each, count=each.count - lacking), missing - lacking)
+                booting |= {node.name for node in waiting}
+        elif now - each.since > policy.provision_patience:
             found.late.append(msgspec.structs.replace(each, count=missing))
-            found.stockouts = _note(found.stockouts, each, want, now)
-            found.failed += waiting if want is None else []
-            for stray, pool in running.find_strays(each, missing - len(waiting)) if want is None else ():
+            short.setdefault(each.pool, (each, None))
+            found.failed += waiting
+            for stray, pool in running.find_strays(each, missing - len(waiting)):
                 found.drop(stray, pool)
         else:
             found.keep(each, missing)
@@ -102,7 +115,31 @@ def settle(
             found.keep(each, 0)
             found.strays += [one for one, _ in running.unjoined if one.id == each.machine]
     found.booting = frozenset(booting)
+    for each, want in short.values():
+        found.stockouts = _note(policy, found.stockouts, each, want, now)
+    found.there = _count_there(ground, running, [each for each in found.open if each.token in unstarted], unstarted)
     return found
+
+
+def _count_there(
+    ground: PolicyGround, running: "_PoolMachines", awaited: Sequence[InFlight], unstarted: Mapping[str, int]
+) -> dict[str, int]:
+    """Machines by group, and those that were asked for and are still to be started; no more than its target says, and
+    where its machines are not seen, as many. A target that is above that was raised in vain."""
+    groups = {pool.name: pool.group for pool in ground.policy.pools}
+    there = running.count()
+    for each in awaited:
+        group = groups.get(each.pool, "")
+        there[group] += min(each.count, unstarted[each.token])
+    return {
+        group.id: min(group.target, there[group.id]) if running.is_seen else group.target
+        for group in ground.groups if group.target is not None and not group.error
+    }
+
+
+def _date(each: InFlight, now: Instant) -> InFlight:
+    """One from the future was written by a clock that was set back since: it would be awaited until then."""
+    return msgspec.structs.replace(each, since=now) if each.since > now + _SKEW else each
 
 
 class _PoolMachines:
@@ -111,9 +148,9 @@ class _PoolMachines:
     def __init__(self, ground: PolicyGround, nodes: Sequence[ScaledNode]) -> None:
         pools = {pool.group: pool for pool in reversed(ground.policy.pools) if pool.group}
         listed = ground.machines.value if isinstance(ground.machines, Known) else ()
-        self._is_seen = isinstance(ground.machines, Known)
+        self.is_seen = isinstance(ground.machines, Known)
         alive = [one for one in listed if one.state in (MachineState.pending, MachineState.running)]
-        self._ids = {one.id for one in alive}
+        self._alive, self._ids = alive, {one.id for one in alive}
         self.by_provider = {one.provider_id: one for one in listed if one.provider_id}
         there = nodes if alive else ()  # of thousands in a cycle
         joined = {node.provider_id for node in there}
@@ -124,8 +161,11 @@ class _PoolMachines:
             and one.launched_at is not None and one.launched_at - _SKEW > nameless
         ), key=lambda each: each[0].id)
 
+    def count(self) -> Counter[str]:
+        return Counter(one.group for one in self._alive)
+
     def is_gone(self, machine: str) -> bool:
-        return self._is_seen and machine not in self._ids
+        return self.is_seen and machine not in self._ids
 
     def find_strays(self, each: InFlight, most: int) -> list[tuple[CloudMachine, NodePool]]:
         """Machines that run since then and never became a node."""
@@ -146,8 +186,11 @@ def _name(machine: CloudMachine, pool: NodePool, *, is_late: bool) -> InFlight:
     )
 
 
-def _adopt(asked: Sequence[InFlight], ground: PolicyGround, running: _PoolMachines, now: Instant) -> list[InFlight]:
-    """With machines that nobody here asked for, and that were started too lately to be given up."""
+def _adopt(
+    asked: Sequence[InFlight], ground: PolicyGround, running: _PoolMachines, now: Instant
+) -> tuple[list[InFlight], dict[str, int]]:
+    """With machines that nobody here asked for, and that were started too lately to be given up; and by token how many
+    of what was asked for are not started yet."""
     claims = _claim(asked, ground, running)
     left = {each.token: each.count - claims[each.token].count for each in asked if not each.machine}
     named = {each.machine for each in ground.past.in_flight}
@@ -162,7 +205,7 @@ def _adopt(asked: Sequence[InFlight], ground: PolicyGround, running: _PoolMachin
             left[its[-1].token] -= 1
         elif len(found) < _MOST_OPEN:
             found.append(_name(one, pool, is_late=False))
-    return sorted(found, key=lambda each: (each.since, each.token))
+    return sorted(found, key=lambda each: (each.since, each.token)), left
 
 
 def _find_unsaid(
@@ -209,10 +252,14 @@ def _claim(asked: Sequence[InFlight], ground: PolicyGround, running: _PoolMachin
 
 
 def _note(
-    stockouts: tuple[StockOut, ...], each: InFlight, want: WantOfMachines | None, now: Instant
+    policy: ScalingPolicy, stockouts: tuple[StockOut, ...], each: InFlight, want: WantOfMachines | None, now: Instant
 ) -> tuple[StockOut, ...]:
+    """A group that may choose among zones or machine types has tried them: what it did not get, it got nowhere."""
+    pool = next((pool for pool in policy.pools if pool.name == each.pool), None)
     kind = want.instance_type if want is not None and want.instance_type else each.instance_type
     zone = want.zone if want is not None and want.zone else each.zone
+    if pool is not None:
+        kind, zone = kind if len(pool.instance_types) < 2 else "", zone if len(pool.zones) < 2 else ""
     return remembered.note_shortage(
         stockouts, pool=each.pool, tier=each.tier, instance_type=kind, zone=zone, now=now
     )

@@ -47,6 +47,12 @@ def find_counted(ground: PolicyGround, now: Instant) -> list[ScaledNode]:
             if not node.is_going and node.drain is None and not spot.is_taken_back(node, now)]
 
 
+def find_mixed(ground: PolicyGround) -> dict[str, float]:
+    """By pool whose group has machines of both kinds: the share of spot, as people say it."""
+    found = ((pool, remembered.find_group(ground.groups, pool)) for pool in ground.policy.pools)
+    return {pool.name: pool.spot_share for pool, group in found if group is not None and group.mixes}
+
+
 def open_up(board: ScalingBoard, ground: PolicyGround) -> Opening:
     policy = ground.policy
     made, arrived = board.templates[policy.name], board.arrived[policy.name]
@@ -61,4 +67,5 @@ def open_up(board: ScalingBoard, ground: PolicyGround) -> Opening:
     return Opening(
         policy=policy, templates=made, rooms=rooms, purse=Purse(seen.sure(board.sight.limits), on_spot),
         terms=board.terms, shut=tiers.find_shut(policy, made, arrived.stockouts, board.now), tiers=policy.tiers,
+        mixed=frozenset(find_mixed(ground)),
     )

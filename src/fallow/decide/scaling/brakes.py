@@ -12,7 +12,8 @@ import msgspec
 from fallow.decide.scaling import remembered
 from fallow.model import units
 from fallow.model.policies.scaling import ScalingPolicy
-from fallow.model.scaling import Brake, ScaledNode, ScalingMemory
+from fallow.model.scaling import ScaledNode, ScalingMemory
+from fallow.model.scaling_plan import Brake
 from fallow.model.units import Instant
 
 FEW_UNREADY: Final = 3  # so many may be, whatever the percentage
@@ -64,7 +65,7 @@ def find(
     if open_now and policy.find_disruption(now).of(100) == 0:
         found[Brake.Window] = "a window is open in which no node may go"
     if rest := remembered.find_rest(memory, policy.name, now):
-        count = memory.failures[policy.name][0]
+        count = remembered.count_failures(memory, policy.name)
         found[Brake.ProviderFailing] = f"its cloud failed {count} times in a row and is left alone for {rest:.0f} s"
     return found
 

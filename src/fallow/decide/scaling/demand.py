@@ -3,6 +3,7 @@
 In: pods in the order in which they are served (priority, then GPUs, then memory), rooms to try one after the other, the
 templates of policies that may grow. Out: a PodVerdict each, who needs a node of which policy, and which node that is
 being drained would be wanted.
+Who only goes apart from its like is served last, a node each on which nobody has a GPU.
 Invariant: each place is given once; a pod that is held, or of which it is not known what it takes, is nobody's demand.
 """
 
@@ -13,7 +14,8 @@ import msgspec
 from fallow.decide.scaling import fit, words
 from fallow.decide.scaling.fit import Bools, Constraint, FreeRoom
 from fallow.decide.scaling.templates import NodeTemplate
-from fallow.model.scaling import Fit, PodVerdict, ScaledPod, WaitHold
+from fallow.model.scaling import ScaledPod, WaitHold
+from fallow.model.scaling_plan import Fit, PodVerdict
 
 
 class PodRun(msgspec.Struct):
@@ -35,15 +37,15 @@ class FitPlace(msgspec.Struct, frozen=True):
 
 
 class DemandFound(msgspec.Struct):
-    """`needs`: by policy, in order. `wanted`: pods by the node that is drained and that they fit. `unclear`: why some
-    pod's demand is not known; "": it is."""
+    """`needs`: by policy, in order. `wanted`: pods by the node that is drained and that they fit. `unclear`: pods whose
+    demand is not known."""
 
     verdicts: list[PodVerdict]
     needs: dict[str, list[ScaledPod]]
     in_flight: dict[str, int]
     wanted: dict[str, str]
     nobody: int = 0  # pods that no pool fits
-    unclear: str = ""
+    unclear: list[ScaledPod] = []
 
 
 def order(pods: Iterable[ScaledPod]) -> list[ScaledPod]:
@@ -77,13 +79,24 @@ def judge(
             found.verdicts.append(PodVerdict(pod=pod.id, fit=Fit.Held, because=words.HELD[held], held=held))
         elif pod.unclear:
             found.verdicts.append(PodVerdict(pod=pod.id, fit=Fit.CannotTell, because=pod.unclear))
-            found.unclear = found.unclear or f"{pod.id.namespace}/{pod.id.name}: {pod.unclear}"
+            found.unclear.append(pod)
         else:
             clear.append(pod)
     known = dict[tuple[object, Constraint], tuple[str, str]]()
-    for run in run_up(order(clear)):
+    for run in run_up(order(pod for pod in clear if not pod.apart)):
         _serve(run, places, templates, known, found)
+    for pod in order(pod for pod in clear if pod.apart):
+        whole = [msgspec.structs.replace(place, may=place.may & place.room.find_whole()) for place in places]
+        _serve(PodRun([pod], pod.asks, fit.constrain(pod)), whole, templates, known, found)
     return found
+
+
+def could_go(pod: ScaledPod, room: FreeRoom, nodes: Bools, templates: Iterable[NodeTemplate]) -> bool:
+    """Whether a pod of which it is not known what it takes may mean one of these nodes, or a new one."""
+    wanted = fit.constrain(pod)
+    return bool((room.mask(wanted) & nodes).any()) or any(
+        fit.accepts(wanted, template.labels, template.taints) for template in templates
+    )
 
 
 def _serve(

@@ -6,7 +6,7 @@
 In: a LeavingNode, read just before; now. Out: the steps that are due, in order; StayPut: to wait.
 Invariant: whatever of a step is not done is found missing the next time. Anybody's word stops a drain: a pod that must
 stay, a pod that waits and fits, people who uncordon it, a policy that is gone. Only once its machine was told to go is
-there no way back.
+there no way back. Its object is deleted only where its cloud says that the machine is gone.
 """
 
 from typing import Final
@@ -15,28 +15,24 @@ import msgspec
 
 from fallow.decide.scaling import fit
 from fallow.model import units
-from fallow.model.policies.scaling import NodeDriver
-from fallow.model.scaling import (
+from fallow.model.leaving import (
     BeginDrain,
     DeleteNode,
-    DrainKind,
-    DrainRecord,
-    EvictionRank,
     EvictNow,
     LeavingNode,
     LeavingStep,
-    Release,
     RemoveMachine,
-    ScaledNode,
-    ScaledPod,
     StayPut,
     UndoDrain,
 )
+from fallow.model.policies.scaling import NodeDriver
+from fallow.model.scaling import DrainKind, DrainRecord, EvictionRank, ScaledNode, ScaledPod
+from fallow.model.scaling_plan import Release
 from fallow.model.units import MINUTE, Instant, Seconds
 
 ASK_AGAIN: Final[Seconds] = 10.0
 NODE_STAYS: Final[Seconds] = 15 * MINUTE  # its object, after its machine was told to go
-_TELL_AGAIN: Final[Seconds] = MINUTE
+_TELL_AGAIN: Final[Seconds] = MINUTE  # its cloud, as long as the machine is there
 _TAKEN_WITHIN: Final[Seconds] = 30 * MINUTE  # by another autoscaler, once it is empty
 RANKS: Final = tuple(EvictionRank)  # who goes first
 
@@ -48,18 +44,33 @@ def begin(release: Release, node: ScaledNode, now: Instant) -> BeginDrain:
     ))
 
 
+def find_objection(release: Release, there: LeavingNode) -> str:
+    """Why a drain does not begin after all, by what is there just before; "": it does."""
+    node, moves = there.node, {pod for pod, _ in release.moves}
+    if there.driver is NodeDriver.direct and there.unlisted:
+        return there.unlisted
+    if release.kind is DrainKind.failed:
+        return ""
+    if node.is_cordoned and not node.is_emptied:
+        return "somebody has cordoned it"
+    if not node.is_ready:
+        return "it is not Ready any more"
+    came = (pod.id for pod in there.pods if not (pod.stays or pod.is_going or pod.id in moves))
+    return next((f"{pod.namespace}/{pod.name} has come since" for pod in came), node.kept)
+
+
 def advance(there: LeavingNode, record: DrainRecord, now: Instant) -> LeavingStep:
     if record.removing is not None:
-        return _see_off(record, record.removing, now)
+        return _see_off(there, record, record.removing, now)
     if why := _find_end(there, record):
         return UndoDrain(why, uncordons=record.cordoned_by_us and there.node.is_cordoned)
     if record.reason is DrainKind.failed:
-        return RemoveMachine(msgspec.structs.replace(record, removing=now))
+        return _remove(there, record, now)
     left = [pod for pod in there.pods if not pod.stays]
     if not left:
         return _remove(there, record, now)
     assert there.policy is not None
-    if now - record.since > there.policy.drain_patience:
+    if abs(now - record.since) > there.policy.drain_patience:  # a clock that was set back counts, too
         return undo_late(record, there.policy.drain_patience, len(left))
     if record.reason is DrainKind.under_used and there.node.use is None:
         return StayPut("how much its GPUs are used is not known now")
@@ -114,16 +125,40 @@ def rank(pod: ScaledPod) -> tuple[int, str, str]:
 
 
 def _remove(there: LeavingNode, record: DrainRecord, now: Instant) -> LeavingStep:
-    if there.driver is NodeDriver.direct:
-        return RemoveMachine(msgspec.structs.replace(record, removing=now))
     assert there.policy is not None
-    if now - record.since > there.policy.drain_patience + _TAKEN_WITHIN:
+    patience = there.policy.drain_patience
+    if there.driver is NodeDriver.direct:
+        if not there.unlisted:
+            return _tell(record, now, now)
+        if abs(now - record.since) > patience:
+            return UndoDrain(f"its machine cannot be removed: {there.unlisted}", uncordons=record.cordoned_by_us)
+        return StayPut(there.unlisted)
+    if abs(now - record.since) > patience + _TAKEN_WITHIN:
         return UndoDrain("it was empty, and nobody took it away", uncordons=record.cordoned_by_us)
     return StayPut(f"it is empty, for {there.driver} to take away")
 
 
-def _see_off(record: DrainRecord, removing: Instant, now: Instant) -> LeavingStep:
-    """Whether the cloud heard of it is not known after a crash: it is told again, which does no harm."""
-    if now - removing > NODE_STAYS:
-        return DeleteNode(f"its machine was told to go {units.spoken(now - removing)} ago")
-    return RemoveMachine(record) if now - removing >= _TELL_AGAIN else StayPut("its machine was told to go")
+def _tell(record: DrainRecord, removing: Instant, now: Instant) -> RemoveMachine:
+    return RemoveMachine(msgspec.structs.replace(record, removing=removing, asked=now))
+
+
+def _see_off(there: LeavingNode, record: DrainRecord, removing: Instant, now: Instant) -> LeavingStep:
+    """Whether the cloud heard of it is not known after a crash: it is told again, which does no harm. Unless somebody
+    has come, past cordon and taint: then it is told nothing more, and a machine that is still there stays."""
+    is_late, said = abs(now - removing) > NODE_STAYS, "its machine was told to go"
+    if any(not pod.stays and not pod.is_going for pod in there.pods) and there.node.is_ready:
+        if is_late:
+            return UndoDrain("pods are on it, and its machine never went", uncordons=record.cordoned_by_us)
+        return StayPut(f"{said}, and pods have come since")
+    if there.policy is None or not there.policy.acts:
+        if is_late and there.node.is_ready:
+            return UndoDrain("nobody may act for it any more, and its machine never went",
+                             uncordons=record.cordoned_by_us)
+        return StayPut(f"{said}; policy {record.policy} is gone or acts no longer")
+    if there.is_gone:
+        since = units.spoken(max(0.0, now - removing))
+        return DeleteNode(f"{said} {since} ago, and is gone") if is_late else StayPut("its machine is gone")
+    if there.unlisted:
+        return StayPut(f"{said}; {there.unlisted}")
+    asked = removing if record.asked is None else record.asked
+    return _tell(record, min(removing, now), now) if abs(now - asked) >= _TELL_AGAIN else StayPut(said)

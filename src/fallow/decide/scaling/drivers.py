@@ -11,9 +11,10 @@ import msgspec
 
 from fallow.decide.scaling import fit, remembered
 from fallow.model import scaling_status
-from fallow.model.machines import CloudMachine, MachineGroup
+from fallow.model.machines import CloudMachine, MachineGroup, MachineState
 from fallow.model.policies.scaling import MachineProvider, NodeDriver, NodePool, ScalingPolicy
-from fallow.model.scaling import Blocked, DriversSeen, ScaledNode, ScalingSight
+from fallow.model.scaling import DriversSeen, ScaledNode, ScalingSight
+from fallow.model.scaling_plan import Blocked
 from fallow.model.scaling_status import PolicyStatus
 from fallow.model.seen import Input, Known, Unseen
 
@@ -42,6 +43,14 @@ class PolicyGround(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_driven_by_us(self) -> bool:
         return self.driver is NodeDriver.direct
+
+    def find_unlisted(self) -> frozenset[str]:
+        """Names of nodes whose machines its cloud does not list: of another group, or gone. Where it was not asked, of
+        none; who removes asks again."""
+        if not self.is_driven_by_us or not isinstance(self.machines, Known):
+            return frozenset()
+        listed = {each.provider_id for each in self.machines.value if each.state is not MachineState.gone}
+        return frozenset(node.name for node in self.nodes if node.provider_id not in listed)
 
 
 def means(policy: ScalingPolicy, node: ScaledNode) -> bool:

@@ -21,7 +21,8 @@ from fallow.decide.scaling.templates import NodeTemplate
 from fallow.decide.scaling.tiers import TierCounts
 from fallow.model import seen, units
 from fallow.model.policies.scaling import NodeDriver
-from fallow.model.scaling import DriversSeen, GangAsk, GangState, GrowReason, PoolLimit, ScaledPod
+from fallow.model.scaling import DriversSeen, GangState, PoolLimit, ScaledPod
+from fallow.model.scaling_plan import GangAsk, GangRoom, GrowReason
 from fallow.model.seen import Known
 from fallow.model.units import MINUTE, Instant, Seconds
 
@@ -99,6 +100,7 @@ def _find_gangs(
 ) -> tuple[GangAsk, ...]:
     if ground.driver is not NodeDriver.cluster_autoscaler or not drivers.requests:
         return ()
+    templates = board.templates[ground.policy.name]
     waiting, sizes = _count_gangs(seen.sure(board.sight.pods))
     made = list[GangAsk]()
     for request in sorted(drivers.gangs.values(), key=lambda each: each.name):
@@ -118,7 +120,7 @@ def _find_gangs(
         opened = tried
         made.append(GangAsk(
             policy=ground.policy.name, gang=gang, name=_name(ground.policy.name, gang),
-            rooms=tuple((each.pool, each.count) for each in grows),
+            rooms=tuple(GangRoom(each.pool, templates[each.pool.name].boards, each.count) for each in grows),
         ))
     return tuple(made)
 

@@ -25,6 +25,7 @@ Asks: TypeAlias = Mapping[str, int]
 Constraint: TypeAlias = tuple[tuple[tuple[str, str], ...], bytes, tuple[NodeToleration, ...]]
 
 PODS: Final = "pods"
+SHARES: Final = 4  # of a GPU, where it is not known how many there are
 _KEEPS_OUT: Final = ("NoSchedule", "NoExecute")
 BOUNDLESS: Final = 1 << 40  # of what a node sets no limit to, or nobody said one
 _MOST: Final = 1 << 50  # no machine has this much of anything
@@ -46,8 +47,8 @@ def count_gpus(asks: Asks) -> int:
     return total
 
 
-def weigh(resource: str, replicas: int = 4) -> int:
-    """Milli-GPU of one piece; of a share where it is not known how many there are, a quarter."""
+def weigh(resource: str, replicas: int = SHARES) -> int:
+    """Milli-GPU of one piece."""
     if resource == names.GPU:
         return 1000
     if resource == names.GPU_SHARED:
@@ -56,7 +57,7 @@ def weigh(resource: str, replicas: int = 4) -> int:
     return 1000 * int(slices) // 7 if slices.isdecimal() else 1000
 
 
-def measure(asks: Asks, replicas: int = 4) -> int:
+def measure(asks: Asks, replicas: int = SHARES) -> int:
     """Milli-GPU of all that is asked for."""
     return sum(count * weigh(resource, replicas) for resource, count in asks.items() if is_gpu(resource))
 
@@ -140,6 +141,7 @@ class FreeRoom:
         for resource, column in self.columns.items():
             if is_gpu(resource):
                 self.gpus += self.free[column]
+        self.pieces: Ints = self.gpus.copy()  # free or not
         self.tie: Ints = (self.gpus > 0).astype(np.int64)  # who needs none of its GPUs is better off elsewhere
 
     def shift(self, pods: Iterable[ScaledPod], sign: int) -> None:
@@ -179,6 +181,10 @@ class FreeRoom:
         mask = np.zeros(len(self.nodes), np.bool_)
         mask[[self.rows[name] for name in chosen if name in self.rows]] = True
         return mask
+
+    def find_whole(self) -> Bools:
+        """Nodes of whose GPUs nobody has any."""
+        return np.asarray(self.gpus >= self.pieces)
 
     # ---- placing
 

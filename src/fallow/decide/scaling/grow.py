@@ -5,7 +5,7 @@ Invariant: unknown use is no reason to grow; a cooldown runs from a growth that 
 waits for nothing.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 import msgspec
@@ -13,14 +13,16 @@ import numpy as np
 
 from fallow.decide.scaling import demand, fit, pack, tiers, words
 from fallow.decide.scaling.brakes import PolicyUse
+from fallow.decide.scaling.demand import PodRun
 from fallow.decide.scaling.fit import FreeRoom
 from fallow.decide.scaling.pack import OpenedNode, Opening
 from fallow.decide.scaling.templates import NodeTemplate
 from fallow.decide.scaling.tiers import TierCounts
 from fallow.model.classes import WorkClass
 from fallow.model.cost import CapacityType
-from fallow.model.policies.scaling import NodePool, ScalingPolicy
-from fallow.model.scaling import Grow, GrowReason, ScaledNode, ScaledPod, ScalingMemory
+from fallow.model.policies.scaling import ScalingPolicy
+from fallow.model.scaling import ScaledNode, ScaledPod, ScalingMemory
+from fallow.model.scaling_plan import Grow, GrowReason, OtherPool
 from fallow.model.units import MINUTE, Instant, Seconds
 
 BUSY_FOR: Final[Seconds] = 5 * MINUTE
@@ -72,8 +74,9 @@ def for_pods(
     reason: GrowReason, pods: Sequence[ScaledPod], opening: Opening, counts: TierCounts
 ) -> tuple[list[Grow], list[ScaledPod]]:
     """What is opened for them, and who is left over."""
+    before, had = msgspec.structs.replace(opening, purse=opening.purse.copy()), counts.copy()
     packed = pack.pack(pods, opening, counts)
-    return _sum_up(reason, packed.opened, opening, counts, len(pods)), packed.left
+    return _sum_up(reason, packed.opened, before, had, len(pods)), packed.left
 
 
 def count_held(nodes: Sequence[ScaledNode], room: FreeRoom) -> int:
@@ -87,8 +90,8 @@ def for_use(opening: Opening, counts: TierCounts, held: int) -> list[Grow]:
     best = choose_any(opening, counts)
     if best is None:
         return []
-    counts.add(best.pool.name, best.pool.tier)
     made = _sum_up(GrowReason.HighUtilization, [OpenedNode(best, [])], opening, counts, 0)
+    counts.open(best.pool.name, best.pool.tier)
     return [msgspec.structs.replace(each, held=held) for each in made]
 
 
@@ -111,16 +114,23 @@ def choose_any(opening: Opening, counts: TierCounts) -> NodeTemplate | None:
 def _sum_up(
     reason: GrowReason, opened: Sequence[OpenedNode], opening: Opening, counts: TierCounts, waiting: int
 ) -> list[Grow]:
-    by_pool: dict[str, list[OpenedNode]] = {}
-    for node in opened:
-        by_pool.setdefault(node.template.pool.name, []).append(node)
+    """`opening`, `counts`: as they were before any of these was opened."""
+    pools = dict.fromkeys(node.template.pool.name for node in opened)
     base = words.grows(reason, waiting, opening.policy)
-    return [_make(reason, base, nodes, opening, counts) for nodes in by_pool.values()]
+    made = []
+    for name in pools:
+        without = msgspec.structs.replace(opening, purse=opening.purse.copy()), counts.copy()
+        for node in opened:
+            if node.template.pool.name != name:
+                pack.open_node(node, *without)
+        made.append(_make(reason, base, [node for node in opened if node.template.pool.name == name], *without))
+    return made
 
 
 def _make(
     reason: GrowReason, base: str, nodes: Sequence[OpenedNode], opening: Opening, counts: TierCounts
 ) -> Grow:
+    """`opening`, `counts`: as they would be without these nodes."""
     template, pods = nodes[0].template, [pod for node in nodes for pod in node.pods]
     pool = template.pool
     return Grow(
@@ -133,22 +143,28 @@ def _make(
 
 def _find_others(
     template: NodeTemplate, pods: Sequence[ScaledPod], opening: Opening, counts: TierCounts
-) -> tuple[NodePool, ...]:
-    """Where to go on in the same cycle if there is nothing: pools that host all of its pods, as tiers and prices go."""
-    tried = _rank_tiers(template.pool.tier, opening.tiers)
-    runs = demand.run_up(pods)
+) -> tuple[OtherPool, ...]:
+    """Where to go on in the same cycle if there is nothing: pools that may be opened for all of its pods, as if there
+    were no others, in the order of tiers and prices."""
+    tried, runs = _rank_tiers(template.pool.tier, opening.tiers), demand.run_up(demand.order(pods))
     found = [
-        other for name, other in opening.templates.items()
+        (other, many) for name, other in opening.templates.items()
         if name != template.pool.name and other.pool.tier in tried and name not in opening.shut
-        and counts.by_pool.get(name, 0) < opening.rooms.get(name, 0)
-        and (other.pool.tier is not CapacityType.spot or all(map(tiers.may_use_spot, pods)))
-        and all(other.pool.tier in opening.purse.order(pod.id.uid, (other.pool.tier,)) for pod in pods)
         and all(demand.hosts(other, run.asks, run.wanted) for run in runs)
+        and (many := _count_of(other, runs, opening, counts))
     ]
-    found.sort(key=lambda other: (tried.index(other.pool.tier), *tiers.rank(
-        other, other.milli, pods[0].work if pods else WorkClass.batch, opening.terms
+    found.sort(key=lambda each: (tried.index(each[0].pool.tier), *tiers.rank(
+        each[0], each[0].milli, pods[0].work if pods else WorkClass.batch, opening.terms
     )))
-    return tuple(other.pool for other in found)
+    return tuple(OtherPool(other.pool, many) for other, many in found)
+
+
+def _count_of(other: NodeTemplate, runs: Sequence[PodRun], opening: Opening, counts: TierCounts) -> int:
+    """How many nodes of it they take; 0: it is not for all of them."""
+    alone = msgspec.structs.replace(
+        opening, templates={other.pool.name: other}, tiers=(other.pool.tier,), avoid=frozenset()
+    )
+    return pack.count_nodes(runs, alone, counts) if runs else int(choose_any(alone, counts) is not None)
 
 
 def _rank_tiers(first: CapacityType, every: Sequence[CapacityType]) -> list[CapacityType]:
@@ -164,10 +180,3 @@ def replace(opening: Opening, tier: CapacityType, pool: str) -> Opening:
 
 def count(grows: Iterable[Grow]) -> int:
     return sum(each.count for each in grows)
-
-
-def by_pool(grows: Iterable[Grow]) -> Mapping[str, int]:
-    made: dict[str, int] = {}
-    for each in grows:
-        made[each.pool.name] = made.get(each.pool.name, 0) + each.count
-    return made

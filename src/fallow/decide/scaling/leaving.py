@@ -4,10 +4,14 @@ In: a LeavingNode, now. Out: the steps that are due now, in order; never none: S
 A machine that was told to go goes; then a cloud's notice has the word; then our own drain.
 """
 
+from typing import Final
+
 from fallow import names
 from fallow.decide.scaling import drain, spot
-from fallow.model.scaling import LeavingNode, LeavingStep, StayPut, UndoDrain
+from fallow.model.leaving import LeavingNode, LeavingStep, StayPut, UndoDrain
 from fallow.model.units import Instant
+
+_OURS: Final = (names.SCALE_DOWN, names.SPOT_INTERRUPTION)  # taints that come with our cordon, in one patch
 
 
 def advance(there: LeavingNode, now: Instant) -> tuple[LeavingStep, ...]:
@@ -15,8 +19,7 @@ def advance(there: LeavingNode, now: Instant) -> tuple[LeavingStep, ...]:
     if node.is_going:
         return (StayPut("it is being deleted"),)
     if node.is_broken:
-        # A drain never begins with a node that somebody else has cordoned; whether a notice did is not known.
-        is_ours = any(taint.key == names.SCALE_DOWN for taint in node.taints)
+        is_ours = any(taint.key in _OURS for taint in node.taints)
         return (UndoDrain("its record cannot be read", uncordons=is_ours and node.is_cordoned),)
     if node.drain is not None and node.drain.removing is not None:
         return (drain.advance(there, node.drain, now),)

@@ -22,7 +22,7 @@ from fallow.decide.scaling.foresight import Floats
 from fallow.decide.scaling.templates import NodeTemplate
 from fallow.decide.scaling.tiers import Purse, ScalingTerms, TierCounts
 from fallow.model.cost import CapacityType
-from fallow.model.policies.scaling import ScalingPolicy
+from fallow.model.policies.scaling import NodePool, ScalingPolicy
 from fallow.model.scaling import ScaledPod
 
 MOST_REORDERED: Final = 200  # pods
@@ -35,7 +35,8 @@ _HAIR: Final = 1e-9
 
 class Opening(msgspec.Struct, frozen=True, kw_only=True):
     """What may be opened. `rooms`: how many nodes of each pool there may be at most. `shut`: pools that are out of
-    stock. `tiers`: as they are tried. `avoid`: pools that are only taken where nothing else is."""
+    stock. `tiers`: as they are tried. `avoid`: pools that are only taken where nothing else is. `mixed`: those of which
+    a node may turn out to be on spot, so that they are for nobody who must not be."""
 
     policy: ScalingPolicy
     templates: Mapping[str, NodeTemplate]
@@ -45,7 +46,11 @@ class Opening(msgspec.Struct, frozen=True, kw_only=True):
     shut: frozenset[str] = frozenset()
     tiers: tuple[CapacityType, ...]
     avoid: frozenset[str] = frozenset()
-    is_share_ruled: bool = True
+    mixed: frozenset[str] = frozenset()
+
+    def find_tiers(self, pool: NodePool) -> tuple[CapacityType, ...]:
+        """What a node of it may turn out to be."""
+        return (pool.tier, CapacityType.spot) if pool.name in self.mixed else (pool.tier,)
 
 
 class OpenedNode(msgspec.Struct):
@@ -119,7 +124,7 @@ def pack(pods: Sequence[ScaledPod], opening: Opening, counts: TierCounts) -> Pac
     if not first.left and not is_limited and 1 < len(pods) <= MOST_REORDERED and len(pools) == 1:
         chosen = _try_orders(pods, first, opening, counts)
     for opened in chosen.opened:
-        counts.add(opened.template.pool.name, opened.template.pool.tier)
+        counts.open(opened.template.pool.name, opened.template.pool.tier)
     return chosen
 
 
@@ -139,11 +144,23 @@ def _pack_runs(runs: Sequence[PodRun], opening: Opening, counts: TierCounts) -> 
                 pods += runs[other].pods[given[other]:given[other] + many]
                 given[other] += many
                 table.left[other] -= many
-            counts.add(template.pool.name, template.pool.tier)
-            if template.pool.tier is CapacityType.spot:
-                opening.purse.open_spot((pod.id.uid for pod in pods), f"+{len(packed.opened)}")
             packed.opened.append(OpenedNode(template, pods))
+            open_node(packed.opened[-1], opening, counts)
     return packed
+
+
+def open_node(node: OpenedNode, opening: Opening, counts: TierCounts) -> None:
+    """It is counted from now on, for the policy and for budgets."""
+    pool = node.template.pool
+    counts.open(pool.name, pool.tier)
+    if CapacityType.spot in opening.find_tiers(pool):
+        opening.purse.open_spot(pod.id.uid for pod in node.pods)
+
+
+def count_nodes(runs: Sequence[PodRun], opening: Opening, counts: TierCounts) -> int:
+    """How many nodes of what is open they take, one after the other; 0: not all of them find a place."""
+    packed = _pack_runs(runs, msgspec.structs.replace(opening, purse=opening.purse.copy()), counts.copy())
+    return 0 if packed.left else len(packed.opened)
 
 
 class _Allowed:
@@ -154,16 +171,18 @@ class _Allowed:
         every = {tier: np.ones(len(runs), np.bool_) for tier in CapacityType}
         every[CapacityType.spot] = np.array([all(map(tiers.may_use_spot, run.pods)) for run in runs], np.bool_)
         self._by_tier = every
+        self._kept: dict[tuple[CapacityType, ...], Bools] = {}
         self._limited = [at for at, run in enumerate(runs)
                          if any(opening.purse.is_limited(pod.id.uid) for pod in run.pods)]
 
-    def of(self, tier: CapacityType) -> Bools:
-        may = self._by_tier[tier]
-        if not self._limited:
-            return may
-        may = may.copy()
+    def of(self, pool: NodePool) -> Bools:
+        needed = self._opening.find_tiers(pool)
+        if needed not in self._kept:
+            self._kept[needed] = np.logical_and.reduce([self._by_tier[tier] for tier in needed])
+        may = self._kept[needed].copy() if self._limited else self._kept[needed]
         for at in self._limited:
-            may[at] &= all(tier in self._opening.purse.order(pod.id.uid, (tier,)) for pod in self._runs[at].pods)
+            may[at] &= all(len(self._opening.purse.order(pod.id.uid, needed)) == len(needed)
+                           for pod in self._runs[at].pods)
         return may
 
 
@@ -176,9 +195,10 @@ def _choose(
     for avoided in (False, True):
         for tier in open_tiers:
             found = [
-                (template, table.fill(name, at, allowed.of(tier)))
+                (template, table.fill(name, at, allowed.of(template.pool)))
                 for name, template in opening.templates.items()
                 if template.pool.tier is tier and table.hosts[name][at] and name not in opening.shut
+                and (name not in opening.mixed or allowed.of(template.pool)[at])
                 and (name in opening.avoid) is avoided
                 and counts.by_pool.get(name, 0) < opening.rooms.get(name, 0)
             ]

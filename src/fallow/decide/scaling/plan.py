@@ -13,6 +13,7 @@ import numpy as np
 
 from fallow.decide.scaling import (
     ahead,
+    apart,
     arrivals,
     brakes,
     demand,
@@ -28,7 +29,7 @@ from fallow.decide.scaling import (
     words,
 )
 from fallow.decide.scaling.arrivals import ComingNodes
-from fallow.decide.scaling.board import ScalingBoard, find_counted, open_up
+from fallow.decide.scaling.board import ScalingBoard, find_counted, find_mixed, open_up
 from fallow.decide.scaling.brakes import PolicyUse
 from fallow.decide.scaling.demand import FitPlace
 from fallow.decide.scaling.drivers import PolicyGround
@@ -41,10 +42,10 @@ from fallow.decide.scaling.tiers import ScalingTerms, TierCounts
 from fallow.model import scaling_status, seen, units
 from fallow.model.cost import CapacityType
 from fallow.model.policies.scaling import ScalingPolicy
-from fallow.model.scaling import (
+from fallow.model.scaling import DrainKind, ScaledNode, ScaledPod, ScalingMemory, ScalingSight
+from fallow.model.scaling_plan import (
     Blocked,
     Brake,
-    DrainKind,
     Fit,
     Grow,
     GrowReason,
@@ -53,11 +54,7 @@ from fallow.model.scaling import (
     PodVerdict,
     PolicyPlan,
     Release,
-    ScaledNode,
-    ScaledPod,
-    ScalingMemory,
     ScalingPlan,
-    ScalingSight,
 )
 from fallow.model.seen import Absent, Unseen
 from fallow.model.units import Instant
@@ -72,9 +69,10 @@ def plan(
 ) -> ScalingPlan:
     match sight.policies:
         case Unseen(why):
-            return ScalingPlan(taken_at=sight.taken_at, memory=_lose(memory), unseen=f"policies are not seen: {why}")
+            unseen = f"policies are not seen: {why}"
+            return ScalingPlan(taken_at=sight.taken_at, memory=remembered.lose(memory), unseen=unseen)
         case Absent():
-            return ScalingPlan(taken_at=sight.taken_at, memory=_lose(memory))
+            return ScalingPlan(taken_at=sight.taken_at, memory=remembered.lose(memory))
     policies = tuple(sorted(sight.policies.value, key=lambda each: each.rank))
     for what, found in (("pods", sight.pods), ("nodes", sight.nodes)):
         if isinstance(found, Unseen):
@@ -83,21 +81,16 @@ def plan(
     return _decide(board)
 
 
-def _lose(memory: ScalingMemory) -> ScalingMemory:
-    """Nobody can tell since when a node is not needed once it was out of sight."""
-    return msgspec.structs.replace(memory, unneeded={}, busy={})
-
-
 def _see_nothing(
     policies: Sequence[ScalingPolicy], sight: ScalingSight, memory: ScalingMemory, why: str
 ) -> ScalingPlan:
     made = tuple(
         PolicyPlan(
-            policy=policy, driver=policy.driver, blocked={Blocked.Unseen: why}, because=why,
+            policy=policy, driver=policy.driver, heeds=policy.acts, blocked={Blocked.Unseen: why}, because=why,
             in_flight=past.in_flight, stockouts=past.stockouts,
         ) for policy in policies for past in (scaling_status.read(policy.status),)
     )
-    return ScalingPlan(taken_at=sight.taken_at, policies=made, memory=_lose(memory), unseen=why)
+    return ScalingPlan(taken_at=sight.taken_at, policies=made, memory=remembered.lose(memory), unseen=why)
 
 
 # ---- what is there ---------------------------------------------------------------------------------------------------
@@ -205,8 +198,9 @@ def _find_leaving(
     found: dict[str, list[ScaledPod]] = {}
     for ground in live:
         pods = [
-            pod for node in ground.nodes if spot.is_taken_back(node, now) for pod in kept.guests(node.name).gpu
-            if not pod.is_going and not pod.unclear
+            msgspec.structs.replace(pod, unclear="") if pod.apart else pod
+            for node in ground.nodes if spot.is_taken_back(node, now) for pod in kept.guests(node.name).gpu
+            if not pod.is_going and (pod.apart or not pod.unclear)
         ]
         if pods:
             listed = {ground.policy.name: list(made[ground.policy.name].values())}
@@ -242,7 +236,7 @@ def _decide(board: ScalingBoard) -> ScalingPlan:
         for node in board.nodes if node.name not in owned and (node.gpus or fit.count_gpus(node.has))
     ]
     memory = msgspec.structs.replace(
-        board.memory, unneeded=unneeded, under_used=under_used, calm=calm, busy=busy
+        board.memory, taken_at=board.sight.taken_at, unneeded=unneeded, under_used=under_used, calm=calm, busy=busy
     )
     return ScalingPlan(
         taken_at=board.sight.taken_at, policies=tuple(plans),
@@ -258,9 +252,10 @@ def _add_note(verdict: PodVerdict, note: str) -> PodVerdict:
 def _rest(ground: PolicyGround) -> PolicyPlan:
     policy = ground.policy
     return PolicyPlan(
-        policy=policy, driver=ground.driver, blocked=ground.blocked, because=next(iter(ground.blocked.values())),
-        in_flight=ground.past.in_flight, stockouts=ground.past.stockouts,
-        nodes=len(ground.nodes), desired=len(ground.nodes), by_tier=_count_tiers(ground.nodes),
+        policy=policy, driver=ground.driver, heeds=policy.acts and Blocked.Overlap not in ground.blocked,
+        blocked=ground.blocked, because=next(iter(ground.blocked.values())), in_flight=ground.past.in_flight,
+        stockouts=ground.past.stockouts, nodes=len(ground.nodes), desired=len(ground.nodes),
+        by_tier=_count_tiers(ground.nodes),
     )
 
 
@@ -285,10 +280,11 @@ def _decide_one(
     counts = _count(ground, arrived, board.now)
     before = counts.total
     grows = _find_grows(board, ground, measured, found, counts, busy)
-    coming = ahead.look(board, ground, counts, may_open=not grows and not found)
+    may_open = not found and not isinstance(board.sight.limits, Unseen)
+    coming = ahead.look(board, ground, counts, may_open=may_open and not grows)
     if ground.is_driven_by_us and not grow.is_resting(policy, ground.past.grew_at, board.now):
         grows += coming.grows
-    over = elsewhere.look(board, ground, counts, may_open=not found)
+    over = elsewhere.look(board, ground, counts, may_open=may_open)
     notes |= over.notes
     stop = _find_stop(board, ground, measured, found, grows)
     judged = shrink.judge(
@@ -301,9 +297,11 @@ def _decide_one(
         under_used = {node.uid for node in ground.nodes if node.name in kinds}
         judged.unneeded = {uid: since for uid, since in judged.unneeded.items() if uid not in under_used}
     is_halted = any(brake in found for brake in _HALTS_ALL)
+    unlisted = ground.find_unlisted() if arrived.failed else ()
     failed = [
         _release_failed(ground, node) for node in arrived.failed
         if not (is_halted or node.kept or node.is_broken or spot.is_taken_back(node, board.now))
+        and node.name not in unlisted
     ]
     releases = (*failed, *judged.releases)
     needs = board.found.needs.get(policy.name, [])
@@ -312,14 +310,17 @@ def _decide_one(
         blocked[Blocked.NoPoolFits] = f"{units.many(board.found.nobody, 'pod')} fit no pool"
     if over.stopped:
         blocked[Blocked.LimitReached] = over.stopped
+    if isinstance(board.sight.limits, Unseen) and needs:
+        blocked[Blocked.Unseen] = f"what budgets forbid is not seen: {board.sight.limits.why}"
     held = grow.count_held(ground.nodes, board.kept.room) if ground.past.full_at else 0
     full_at = ground.past.full_at if held <= (ground.past.full_at or 0) else None  # else somebody came
     is_full = policy.name in busy and held == full_at
     acts = policy.acts and not ground.only_advises and Blocked.ProviderUnavailable not in ground.blocked
     made = PolicyPlan(
-        policy=policy, driver=ground.driver, acts=acts, blocked=blocked, brakes=found, grows=tuple(grows),
+        policy=policy, driver=ground.driver, acts=acts, heeds=policy.acts, blocked=blocked, brakes=found,
+        grows=tuple(grows),
         releases=releases, in_flight=tuple(arrived.open), arrived=tuple(arrived.arrived), late=tuple(arrived.late),
-        strays=() if is_halted else tuple(arrived.strays), stockouts=arrived.stockouts,
+        strays=() if is_halted else tuple(arrived.strays), stockouts=arrived.stockouts, there=arrived.there,
         wanted={node: pod for node, pod in board.found.wanted.items() if ground.pools.get(node) is not None},
         nodes=len(ground.nodes), by_tier=_count_tiers(ground.nodes), desired=before + grow.count(grows) - len(releases),
         guess=coming.guess, spot_advice=tiers.advise(ground.past.spot_watch, board.now), headroom=coming.headroom,
@@ -327,20 +328,21 @@ def _decide_one(
         pending=len(needs), use=measured.use, full_at=full_at,
         due=grow.find_due(policy, needs, ground.past.grew_at, board.now) if ground.is_driven_by_us else None,
         cost=_add_prices(ground.nodes),
-        because=over.stopped or _sum_up(ground, found, grows, releases, measured, is_full=is_full),
+        because=over.stopped or blocked.get(Blocked.Unseen, "")
+        or _sum_up(ground, found, grows, releases, measured, is_full=is_full),
     )
     return made, judged
 
 
 def _count(ground: PolicyGround, arrived: ComingNodes, now: Instant) -> TierCounts:
     """Nodes that stay, and those on their way; one that boots is among the latter."""
-    counts = TierCounts({}, {})
+    counts = TierCounts({}, {}, find_mixed(ground))
     for node in ground.nodes:
         is_removed = node.drain is not None and node.drain.removing is not None
         if not (is_removed or node.is_going or spot.is_taken_back(node, now)) and node.name not in arrived.booting:
             counts.add(ground.pools[node.name], node.tier)
     for each in arrived.open:
-        counts.add(each.pool, each.tier, arrived.missing[each.token])
+        counts.open(each.pool, each.tier, arrived.missing[each.token])
     return counts
 
 
@@ -359,10 +361,10 @@ def _find_grows(
         busy[policy.name] = since
     is_halted = any(brake in found for brake in _HALTS_ALL)
     is_resting = grow.is_resting(policy, ground.past.grew_at, now) and not board.arrived[policy.name].retries
-    if not ground.is_driven_by_us or is_halted or is_resting:
+    if not ground.is_driven_by_us or is_halted or is_resting or isinstance(board.sight.limits, Unseen):
         return grows
     if reason := grow.find_reason(policy, needs, now):
-        grows += grow.for_pods(reason, needs, opening, counts)[0]
+        grows += apart.for_pods(reason, needs, opening, counts)
     elif not grows and _is_long_busy(since, now) and not board.arrived[policy.name].is_awaiting:
         held = grow.count_held(ground.nodes, board.kept.room)  # at as many it was tried, and nobody came
         grows += [] if held == ground.past.full_at else grow.for_use(opening, counts, held)
@@ -386,7 +388,7 @@ def _replace(board: ScalingBoard, ground: PolicyGround, opening: Opening, counts
         own = [pod for pod in pods if pod.node == node.name]
         if own:
             turned = grow.replace(opening, node.tier, ground.pools[node.name])
-            grows += grow.for_pods(GrowReason.SpotReplacement, own, turned, counts)[0]
+            grows += apart.for_pods(GrowReason.SpotReplacement, own, turned, counts)
     return grows
 
 
@@ -403,8 +405,8 @@ def _find_stop(
         return Stay(NodeStay.UseUnknown, f"how much GPUs are used is not known: {measured.why}")
     if board.found.needs.get(name) or board.found.in_flight.get(name) or board.leaving.get(name) or grows:
         return Stay(NodeStay.DemandWaits, "pods wait for nodes")
-    if board.found.unclear:
-        return Stay(NodeStay.CannotTell, f"what waits is not known: {board.found.unclear}")
+    if unclear := _find_unclear(board, ground):
+        return Stay(NodeStay.CannotTell, f"what waits is not known: {unclear}")
     for last in (ground.past.grew_at, ground.past.shrank_at):
         if last is not None and board.now - last < policy.shrink_rest:
             return Stay(NodeStay.CoolingDown, f"nodes came or went less than {units.spoken(policy.shrink_rest)} ago")
@@ -413,6 +415,14 @@ def _find_stop(
     if any(node.drain is not None for node in ground.nodes):
         return Stay(NodeStay.CoolingDown, "another node is just being drained")
     return None
+
+
+def _find_unclear(board: ScalingBoard, ground: PolicyGround) -> str:
+    """A pod that may mean a node of the policy, and of which it is not known what it takes."""
+    room, templates = board.kept.room, board.templates[ground.policy.name].values()
+    own = room.find_rows(node.name for node in ground.nodes) if board.found.unclear else board.usable
+    pods = (pod for pod in board.found.unclear if demand.could_go(pod, room, own, templates))
+    return next((f"{pod.id.namespace}/{pod.id.name}: {pod.unclear}" for pod in pods), "")
 
 
 def _release_failed(ground: PolicyGround, node: ScaledNode) -> Release:

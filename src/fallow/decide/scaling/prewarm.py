@@ -17,7 +17,8 @@ from fallow import names
 from fallow.decide.scaling import fit, foresight
 from fallow.model.cluster import PodId
 from fallow.model.policies.scaling import Prewarming
-from fallow.model.scaling import DemandGuess, DemandPast, ScaledNode, ScaledPod
+from fallow.model.scaling import DemandPast, ScaledNode, ScaledPod
+from fallow.model.scaling_plan import DemandGuess
 from fallow.model.units import HOUR, Instant
 
 FULL: Final = 0.7  # of the capacity: a peak above it is prepared for
@@ -27,7 +28,7 @@ _FEWEST_HOURS: Final = 2 * 24
 _SHOWN: Final = 24  # hours ahead that people are shown
 _MOST_PODS: Final = 2000  # that are imagined
 _STRIDE: Final = 7919  # through the mix, so that neighbours, who are alike, do not follow each other
-_ANYBODY: Final = ScaledPod(id=PodId("", "", ""), asks={names.GPU: 1})
+_NAMELESS: Final = PodId("", "", "")
 
 
 class DemandOutlook(msgspec.Struct, frozen=True):
@@ -107,9 +108,12 @@ def find_distrust(hits: int, misses: int) -> str:
     return f"of {hits + misses} nodes that were started ahead of time {hits} were used"
 
 
-def imagine(extra: float, running: Sequence[ScaledPod], waiting: Sequence[ScaledPod]) -> list[ScaledPod]:
-    """Pods of so many GPUs in the mix of those that are there; where there are none, of one GPU each."""
-    mix = sorted((pod for pod in (*running, *waiting) if fit.measure(pod.asks)), key=lambda pod: pod.id) or [_ANYBODY]
+def imagine(
+    extra: float, running: Sequence[ScaledPod], waiting: Sequence[ScaledPod], resource: str = names.GPU
+) -> list[ScaledPod]:
+    """Pods of so many GPUs in the mix of those that are there; where there are none, each of one of `resource`."""
+    mix = sorted((pod for pod in (*running, *waiting) if fit.measure(pod.asks)), key=lambda pod: pod.id)
+    mix = mix or [ScaledPod(id=_NAMELESS, asks={resource: 1})]
     made: list[ScaledPod] = []
     left = 1000 * extra
     while left > 0 and len(made) < _MOST_PODS:
@@ -117,7 +121,7 @@ def imagine(extra: float, running: Sequence[ScaledPod], waiting: Sequence[Scaled
         number = f"{len(made):04}"
         made.append(msgspec.structs.replace(
             like, id=PodId("", f"expected-{number}", f"expected-{number}"), node="", held=None, is_going=False,
-            unclear="",
+            unclear="", apart=False,
         ))
         left -= fit.measure(like.asks)
     return made

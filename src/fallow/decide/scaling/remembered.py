@@ -14,7 +14,8 @@ from fallow.model import scaling_status
 from fallow.model.cost import CapacityType
 from fallow.model.machines import MachineGroup, WantOfMachines
 from fallow.model.policies.scaling import NodePool, ScalingPolicy
-from fallow.model.scaling import InFlight, ScalingMemory, StockOut
+from fallow.model.scaling import InFlight, ScalingMemory, ScalingSight, StockOut
+from fallow.model.seen import Unseen
 from fallow.model.units import HOUR, MINUTE, Instant, Seconds
 
 FIRST_SHUT: Final[Seconds] = 5 * MINUTE
@@ -76,6 +77,17 @@ def find_wants(
 # ---- a provider that fails -------------------------------------------------------------------------------------------
 
 
+def lose(memory: ScalingMemory) -> ScalingMemory:
+    """Nobody can tell since when a node is not needed, or all are busy, once they were out of sight."""
+    return msgspec.structs.replace(memory, unneeded={}, busy={})
+
+
+def bridge(memory: ScalingMemory, now: Instant, most: Seconds) -> ScalingMemory:
+    """Without what lasted, where nobody looked for longer than `most`, or the clock was set."""
+    is_near = memory.taken_at is None or 0 <= now - memory.taken_at <= most
+    return memory if is_near else lose(memory)
+
+
 def note_failure(memory: ScalingMemory, policy: str, now: Instant) -> ScalingMemory:
     count = memory.failures.get(policy, (0, now))[0] + 1
     return msgspec.structs.replace(memory, failures={**memory.failures, policy: (count, now)})
@@ -96,9 +108,27 @@ def clear_failures(memory: ScalingMemory, policy: str) -> ScalingMemory:
     return msgspec.structs.replace(memory, failures=left)
 
 
+def note_looks(memory: ScalingMemory, sight: ScalingSight, now: Instant) -> ScalingMemory:
+    """Of each policy whose cloud was asked what it has: how often in a row it did not answer, and when last. One that
+    answers a look has not thereby done what it failed to do, which counts apart."""
+    found = {}
+    for policy, groups in sight.groups.items():
+        if isinstance(groups, Unseen):
+            found[policy] = memory.unanswered.get(policy, (0, now))[0] + 1, now
+    return msgspec.structs.replace(memory, unanswered=found)
+
+
+def count_failures(memory: ScalingMemory, policy: str) -> int:
+    return max(memory.failures.get(policy, (0, 0.0))[0], memory.unanswered.get(policy, (0, 0.0))[0])
+
+
 def find_rest(memory: ScalingMemory, policy: str, now: Instant) -> Seconds:
-    """How long a provider that failed three times in a row is left alone yet."""
-    count, last = memory.failures.get(policy, (0, now))
+    """How long a provider that failed three times in a row is left alone yet. It is looked at all the same, so that one
+    that answers again is known at once."""
+    return max(_find_rest(*counts.get(policy, (0, now)), now) for counts in (memory.failures, memory.unanswered))
+
+
+def _find_rest(count: int, last: Instant, now: Instant) -> Seconds:
     if count < _FAILURES:
         return 0.0
     rest = min(_LONGEST_REST, MINUTE * float(1 << min(count - _FAILURES, 10)))

@@ -6,7 +6,7 @@ so that each is only called unneeded together with all before it.
 Invariant: a node goes only if nobody is on it, or everybody on it may move and has a place; what is not known stays.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 
 import msgspec
 
@@ -17,7 +17,8 @@ from fallow.model import units
 from fallow.model.cluster import PodId
 from fallow.model.cost import CapacityType
 from fallow.model.policies.scaling import NodePool, ScalingPolicy, ShrinkOrder
-from fallow.model.scaling import DrainKind, NodeStay, NodeVerdict, Release, ScaledNode, ScaledPod, WaitHold
+from fallow.model.scaling import DrainKind, ScaledNode, ScaledPod, WaitHold
+from fallow.model.scaling_plan import NodeStay, NodeVerdict, Release
 from fallow.model.units import Instant
 
 _ORDER = (DrainKind.empty, DrainKind.squatted, DrainKind.under_used)
@@ -72,8 +73,8 @@ class Simulated(msgspec.Struct, frozen=True):
     homes: Mapping[str, str]
 
 
-def find_stay(ground: PolicyGround, node: ScaledNode, pool: NodePool | None, now: Instant) -> Stay | None:
-    """Why a node is not even looked at; None: it is."""
+def find_stay(node: ScaledNode, pool: NodePool | None, unlisted: Container[str], now: Instant) -> Stay | None:
+    """Why a node is not even looked at; None: it is. `unlisted`: nodes whose machines nobody could remove."""
     if spot.is_taken_back(node, now):
         return Stay(NodeStay.Interrupted, "its cloud takes it back")
     if node.is_broken:
@@ -82,6 +83,8 @@ def find_stay(ground: PolicyGround, node: ScaledNode, pool: NodePool | None, now
         return Stay(NodeStay.Releasing, node.drain.because if node.drain is not None else "it is being deleted")
     if pool is None:
         return Stay(NodeStay.NotOurs, "no pool of the policy claims it")
+    if node.name in unlisted:
+        return Stay(NodeStay.NotOurs, "its machine is not among those that the cloud lists for the policy's pools")
     if not node.is_ready:
         return Stay(NodeStay.CannotTell, "it is not Ready")
     if node.is_cordoned and not node.is_emptied:
@@ -120,7 +123,8 @@ def rank(policy: ScalingPolicy, candidate: Candidate) -> tuple[float | str, ...]
     of_gpu = (node.price or 0.0) / (node.gpus or 1)
     chosen = -of_gpu if policy.shrink_order is ShrinkOrder.price else float(node.tier is not CapacityType.spot)
     use = node.use if node.use is not None else 1.0
-    return _ORDER.index(candidate.kind), node.tier is CapacityType.reserved, chosen, use, node.name
+    whole = -(node.price or 0.0)  # of two alike the one that saves more
+    return _ORDER.index(candidate.kind), node.tier is CapacityType.reserved, chosen, use, whole, node.name
 
 
 def simulate(candidates: Sequence[Candidate], room: FreeRoom, usable: Bools) -> Simulated:
@@ -210,13 +214,13 @@ def judge(
 ) -> ShrinkFound:
     """`run`: the simulation. `stop`: why nothing of the policy may go now; None: it may."""
     policy, found = ground.policy, ShrinkFound([], [], {})
-    pools = {pool.name: pool for pool in policy.pools}
+    pools, unlisted = {pool.name: pool for pool in policy.pools}, ground.find_unlisted()
     stays: dict[str, Stay] = {}
     candidates: list[Candidate] = []
     for node in ground.nodes:
         pool = pools.get(ground.pools.get(node.name, ""))
         there = guests(node.name)
-        judged = find_stay(ground, node, pool, now) or find_kind(policy, node, there)
+        judged = find_stay(node, pool, unlisted, now) or find_kind(policy, node, there)
         if judged is DrainKind.empty and not ground.is_driven_by_us:
             judged = Stay(NodeStay.NotOurs, f"it is empty, for {ground.driver} to take away")
         if isinstance(judged, Stay):

@@ -5,44 +5,45 @@
 In: a LeavingNode with a notice or its record; now. Out: the steps that are due, in order. Without a deadline (a
 recommendation) it is a normal drain, and budgets bind.
 Invariant: nobody is given no time at all; no pod is asked to leave later than its own grace before the end. A notice
-that does not come true is undone.
+that does not come true, or cannot, is undone.
 """
 
 from typing import Final
 
 from fallow.decide.scaling import drain
 from fallow.model import units
-from fallow.model.policies.scaling import NodeDriver
-from fallow.model.scaling import (
+from fallow.model.leaving import (
     BeginSpot,
     DeleteNow,
-    DrainKind,
-    DrainRecord,
-    EvictionRank,
     EvictNow,
     LeavingNode,
     LeavingStep,
     RemoveMachine,
-    ScaledNode,
-    ScaledPod,
-    SpotRecord,
     StayPut,
     UndoDrain,
 )
-from fallow.model.units import MINUTE, Instant, Seconds
+from fallow.model.policies.scaling import NodeDriver
+from fallow.model.scaling import DrainKind, DrainRecord, EvictionRank, ScaledNode, ScaledPod, SpotRecord
+from fallow.model.units import HOUR, MINUTE, Instant, Seconds
 
 SLOTS: Final = {EvictionRank.low: 0.0, EvictionRank.medium: 10.0, EvictionRank.high: 20.0}
 SHORT_LEAD: Final[Seconds] = 45.0  # no time for slots
 MARGIN: Final[Seconds] = 5.0
 FALSE_ALARM: Final[Seconds] = 10 * MINUTE  # Ready so long after its end
+LONGEST_LEAD: Final[Seconds] = HOUR  # clouds tell minutes before: an end later than that is a mistake, or made up
 _FALSE: Final = "its machine is still there 10 min after its end: a false alarm"
 
 
 def is_noticed(node: ScaledNode, now: Instant) -> bool:
-    """A notice that has not been begun with, and is not long over."""
+    """A notice that has not been begun with, is not long over and can be true. Advice is for who may be let go."""
     if node.ends_at is not None:
-        return now < node.ends_at + FALSE_ALARM
-    return node.warned_at is not None and not (node.rests_until is not None and now < node.rests_until)
+        return now < node.ends_at + FALSE_ALARM and _is_near(node.ends_at, now)
+    is_resting = node.rests_until is not None and now < node.rests_until
+    return node.warned_at is not None and not is_resting and not node.kept
+
+
+def _is_near(ends_at: Instant, now: Instant) -> bool:
+    return ends_at <= now + LONGEST_LEAD
 
 
 def is_taken_back(node: ScaledNode, now: Instant) -> bool:
@@ -58,16 +59,17 @@ def begin(there: LeavingNode, now: Instant) -> BeginSpot:
     return BeginSpot(SpotRecord(
         v=1, policy=there.policy.name if there.policy else "", since=before.since if before else now,
         ends_at=node.ends_at, cordoned_by_us=ours.cordoned_by_us if ours else not node.is_cordoned,
-        replaced=before.replaced if before else (),
     ))
 
 
 def advance(there: LeavingNode, record: SpotRecord, now: Instant) -> tuple[LeavingStep, ...]:
-    node = there.node
-    if there.policy is None or not there.policy.acts:
-        return (_wait_without(record, node, now),)
-    if node.ends_at is not None and node.ends_at != record.ends_at:
+    node, acts = there.node, there.policy is not None and there.policy.acts
+    if acts and node.ends_at is not None and node.ends_at != record.ends_at and _is_near(node.ends_at, now):
         return (begin(there, now),)
+    if record.ends_at is not None and not _is_near(record.ends_at, now):
+        return (_undo(record, f"no cloud tells so long before: {units.rfc3339(record.ends_at)}"),)
+    if not acts:
+        return (_wait_without(record, node, now),)
     if record.ends_at is None:
         return (_follow_advice(there, record, now),)
     if _is_false(record.ends_at, node, now):
@@ -93,16 +95,19 @@ def _undo(record: SpotRecord, because: str) -> UndoDrain:
 def _follow_advice(there: LeavingNode, record: SpotRecord, now: Instant) -> LeavingStep:
     assert there.policy is not None
     patience = there.policy.drain_patience
+    if there.node.kept:
+        return _undo(record, f"somebody wants it to stay: {there.node.kept}")
     left = [pod for pod in there.pods if not pod.stays]
-    if not left and there.driver is NodeDriver.direct:
+    if not left and there.driver is NodeDriver.direct and not there.unlisted:
         return RemoveMachine(DrainRecord(
             v=1, policy=record.policy, since=record.since, reason=DrainKind.empty,
             because="its cloud may take it back, and it is empty", cordoned_by_us=record.cordoned_by_us, removing=now,
+            asked=now,
         ))
-    if now - record.since > patience:
+    if abs(now - record.since) > patience:  # a clock that was set back counts, too
         return _undo(record, f"its cloud only may take it back, and did not within {units.spoken(patience)}")
     if not left:
-        return StayPut(f"it is empty, for {there.driver} to take away")
+        return StayPut(there.unlisted or f"it is empty, for {there.driver} to take away")
     if there.blocked:
         return _undo(record, there.blocked)
     if fixed := next((pod for pod in left if (pod.fixed or pod.unclear) and not pod.is_going), None):

@@ -46,6 +46,11 @@ class NodeTemplate(msgspec.Struct, frozen=True, kw_only=True):
     source: str = ""
 
     @property
+    def boards(self) -> dict[str, int]:
+        """All its GPUs, by resource."""
+        return {resource: count for resource, count in (self.has or {}).items() if count > 0 and fit.is_gpu(resource)}
+
+    @property
     def milli(self) -> int:
         return 0 if self.has is None else fit.measure(self.has, self.replicas)
 

@@ -6,6 +6,7 @@ Spot is open while fewer nodes are spot than the share allows, or there are none
 Invariant: a pod that did not say it may be interrupted, trains or is the only replica of a service never pays for spot.
 """
 
+import copy
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Final
@@ -17,9 +18,11 @@ from fallow.decide.scaling.templates import NodeTemplate
 from fallow.model.classes import WorkClass
 from fallow.model.cost import CapacityType
 from fallow.model.policies.scaling import ScalingPolicy
-from fallow.model.scaling import ScaledPod, SpendLimit, SpotAdvice, SpotRuns, StockOut
+from fallow.model.scaling import ScaledPod, SpendLimit, SpotRuns, StockOut
+from fallow.model.scaling_plan import SpotAdvice
 from fallow.model.units import DAY, HOUR, Instant, Seconds
 
+_HAIR: Final = 1e-9
 _WATCHED: Final[Seconds] = 7 * DAY  # before anything is advised
 _OFTEN, _SELDOM = 0.1, 0.02  # of the spot nodes, taken back on a day
 _SHARES: Final = (0.4, 0.6, 0.75)  # advised: where they are taken back often, sometimes, seldom
@@ -39,10 +42,12 @@ class ScalingTerms(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TierCounts(msgspec.Struct):
-    """Nodes of a policy, those on their way included, as they are opened one by one."""
+    """Nodes of a policy, those on their way included, as they are opened one by one. `mixed`: the share of spot that
+    people say of pools whose groups mix."""
 
     by_tier: dict[CapacityType, int]
     by_pool: dict[str, int]
+    mixed: Mapping[str, float] = {}
 
     @property
     def total(self) -> int:
@@ -52,8 +57,18 @@ class TierCounts(msgspec.Struct):
         self.by_tier[tier] = self.by_tier.get(tier, 0) + count
         self.by_pool[pool] = self.by_pool.get(pool, 0) + count
 
+    def open(self, pool: str, tier: CapacityType, count: int = 1) -> None:
+        """Nodes to come: of a group that mixes, every so manieth is on spot."""
+        share = self.mixed.get(pool)
+        for _ in range(count if share is not None else 0):
+            there = self.by_pool.get(pool, 0)
+            is_spot = share is not None and int((there + 1) * share + _HAIR) > int(there * share + _HAIR)
+            self.add(pool, CapacityType.spot if is_spot else CapacityType.on_demand)
+        if share is None:
+            self.add(pool, tier, count)
+
     def copy(self) -> "TierCounts":
-        return TierCounts(dict(self.by_tier), dict(self.by_pool))
+        return TierCounts(dict(self.by_tier), dict(self.by_pool), self.mixed)
 
 
 def may_use_spot(pod: ScaledPod) -> bool:
@@ -91,11 +106,16 @@ class Purse:
 
     def __init__(self, limits: Sequence[SpendLimit], on_spot: Mapping[str, str]) -> None:
         self._by_pod: dict[str, list[int]] = {}
-        self._limits = tuple(limits)
+        self._limits, self._opened = tuple(limits), 0
         self._held = [{on_spot[uid] for uid in limit.pods if uid in on_spot} for limit in limits]
         for place, limit in enumerate(limits):
             for uid in limit.pods:
                 self._by_pod.setdefault(uid, []).append(place)
+
+    def copy(self) -> "Purse":
+        made = copy.copy(self)
+        made._held = [set(held) for held in self._held]
+        return made
 
     def is_limited(self, uid: str) -> bool:
         return uid in self._by_pod
@@ -117,11 +137,12 @@ class Purse:
         most = self._limits[place].most_spot_nodes
         return most is not None and len(self._held[place]) >= most
 
-    def open_spot(self, uids: Iterable[str], node: str) -> None:
+    def open_spot(self, uids: Iterable[str]) -> None:
         """A spot node was opened for these pods."""
+        self._opened += 1
         for uid in uids:
             for place in self._by_pod.get(uid, ()):
-                self._held[place].add(node)
+                self._held[place].add(f"+{self._opened}")
 
 
 def find_open(

@@ -9,7 +9,8 @@ from typing import Final
 from fallow.decide.scaling.templates import NodeTemplate
 from fallow.model import units
 from fallow.model.policies.scaling import ScalingPolicy
-from fallow.model.scaling import DrainKind, Fit, GangAsk, GrowReason, WaitHold
+from fallow.model.scaling import DrainKind, WaitHold
+from fallow.model.scaling_plan import Fit, GangAsk, GrowReason
 from fallow.model.units import Instant
 
 HELD: Final[Mapping[WaitHold, str]] = {

@@ -10,14 +10,13 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from fallow.decide.sharing import parts
-from fallow.decide.sharing.needs import COVERED, HEADROOM, advise_clients
+from fallow.decide.sharing.needs import COVERED, HEADROOM, MOST_CLIENTS, advise_clients, advise_replicas
 from fallow.model import gpus
 from fallow.model.classes import WorkClass
 from fallow.model.share_advice import AdviceKind, ShareAdvice, ShareFacts, ShareUse
 from fallow.model.units import DAY, HOUR, Seconds
 
 _COMPUTE_SPARE: Final = 1.1
-_MOST_CLIENTS: Final = 16
 _REPLICAS: Final = (8, 4, 2)
 _MONTH: Final = 730  # hours
 
@@ -30,13 +29,31 @@ def advise(facts: ShareFacts) -> ShareAdvice:
         return ShareAdvice(kind=AdviceKind.unknown, because=f"measured for {use.coverage:.0%} of the time looked at")
     score = round(60 * (1 - use.gpu) + 40 * (1 - use.memory), 1)
     found = None if use.peak is None or use.p95 is None else next(_find_ways(facts, use), None)
+    replicas, clients = _count_sharers(facts, use)
     if found is None:
-        return ShareAdvice(kind=AdviceKind.none, because=_say_none(facts), score=score, is_sure=use.seconds >= DAY)
+        return ShareAdvice(
+            kind=AdviceKind.none, because=_say_none(facts), score=score, is_sure=use.seconds >= DAY,
+            replicas=replicas, clients=clients,
+        )
     kind, share, because = found
     saves = None if facts.per_hour is None else round(facts.per_hour * (1 - share) * _MONTH, 2)
     return ShareAdvice(
-        kind=kind, because=because, score=score, share=share, saves=saves, is_sure=use.seconds >= DAY
+        kind=kind, because=because, score=score, share=share, saves=saves, is_sure=use.seconds >= DAY,
+        replicas=replicas, clients=clients,
     )
+
+
+def _count_sharers(facts: ShareFacts, use: ShareUse) -> tuple[int | None, int | None]:
+    """For who writes a GPUSharingPolicy or a GPUNodeConfig: in turns, and by MPS; no more than its people say."""
+    if use.gpu is None or use.peak is None or use.p95 is None or use.total is None or facts.each != 1:
+        return None, None
+    memory, compute = _need(use)
+    total = math.floor(use.total)
+    if memory > total or facts.work is WorkClass.training:
+        return 1, 1
+    turns = advise_replicas(use.gpu, use.p95, largest_need=memory, gpu_memory=total)
+    most = min(MOST_CLIENTS, facts.most_clients or MOST_CLIENTS)
+    return min(turns, facts.most_replicas or turns), advise_clients(compute, need=memory, gpu_memory=total, most=most)
 
 
 def waste_hours(facts: ShareFacts, span: Seconds) -> float | None:
@@ -65,10 +82,8 @@ def _find_ways(facts: ShareFacts, use: ShareUse) -> Iterator[_Way]:
 
 def _list_kinds(use: ShareUse) -> tuple[AdviceKind, ...]:
     gpu, memory = use.gpu or 0.0, use.memory or 0.0
-    if gpu < 0.3 and memory < 0.3:
-        return AdviceKind.mig, AdviceKind.mps
     if gpu < 0.5:
-        return (AdviceKind.mig,) if memory < 0.4 else (AdviceKind.mps,)
+        return (AdviceKind.mig, AdviceKind.mps) if memory < 0.4 else (AdviceKind.mps,)
     return (AdviceKind.timeslicing,) if memory < 0.4 else ()
 
 
@@ -98,7 +113,7 @@ def _find_clients(facts: ShareFacts, use: ShareUse) -> Iterator[_Way]:
     memory, compute = _need(use)
     if use.total is None or memory > use.total:
         return
-    most = min(_MOST_CLIENTS, facts.most_clients or _MOST_CLIENTS)
+    most = min(MOST_CLIENTS, facts.most_clients or MOST_CLIENTS)
     clients = advise_clients(compute, need=memory, gpu_memory=math.floor(use.total), most=most)
     if clients > 1:
         yield AdviceKind.mps, 1 / clients, f"MPS, {clients} on a GPU"

@@ -36,6 +36,7 @@ from fallow.model.units import Instant, Seconds
 
 # Longer than a webhook rests on what it last saw (observe/sharing.py), and than a review takes.
 KEPT_AFTER_MARK: Final[Seconds] = 180.0
+_CLOCKS: Final[Seconds] = 60.0  # by which two may differ
 CLASSES: Final = frozenset({names.DRA_GPU_CLASS, names.DRA_MIG_CLASS})
 USUAL_SLICE: Final = 100  # milliseconds, where nobody wrote anything: the driver's own turns, which need no setting
 NO_MPS: Final = (
@@ -43,6 +44,11 @@ NO_MPS: Final = (
     "would share nothing"
 )
 _REQUEST: Final = "gpu"
+_INTERVALS: Final = ("Short", "Medium", "Long")
+# By which a claim of resource.k8s.io/v1 asks for other devices, or for these in another way.
+_SETTINGS: Final = frozenset({
+    "adminAccess", "tolerations", "selectors", "capacity", "constraints", "config", "firstAvailable",
+})
 _OF: Final = {Strategy.mig: (Strategy.mig, Strategy.auto), Strategy.timeslicing: (Strategy.timeslicing, Strategy.auto)}
 
 
@@ -83,9 +89,11 @@ def list_profiles(nodes: Iterable[PartNode]) -> tuple[MigPart, ...]:
 
 def _see_part(device: ClaimDevice) -> MigPart | None:
     model = gpus.find(device.product)
-    memory = device.memory or parts.guess_memory(device.profile)
+    least, most = parts.guess_memory(device.profile), parts.name_memory(device.profile)
     compute = parts.find_compute(device.profile, model.mig if model is not None else None)
-    return None if memory is None else MigPart(profile=device.profile, memory=memory, compute=compute)
+    if least is None or most is None:
+        return None
+    return MigPart(profile=device.profile, memory=min(device.memory or least, most), compute=compute)
 
 
 def _has_room(device: ClaimDevice, needs: ShareNeeds) -> bool:
@@ -115,7 +123,8 @@ def find_interval(policies: Iterable[SharingPolicy]) -> str:
 def interval_of(policy: SharingPolicy) -> str:
     if policy.slice_ms == USUAL_SLICE:
         return ""
-    return "Short" if policy.slice_ms <= 1 else "Medium" if policy.slice_ms <= 10 else "Long"
+    short, medium, long = _INTERVALS
+    return short if policy.slice_ms <= 1 else medium if policy.slice_ms <= 10 else long
 
 
 def make_asks(strategy: Strategy, profile: str, interval: str) -> dict[str, Any]:
@@ -149,10 +158,21 @@ def is_given(template: ClaimTemplate | None, part: GpuPart, interval: str) -> bo
     )
 
 
+def is_as_made(template: ClaimTemplate) -> bool:
+    """Is it ours by its label, and does its name stand for what it asks for? Whoever wrote it lost nothing with it."""
+    return template.is_ours and any(
+        _says(template.asks, make_asks(strategy, profile, interval))
+        for strategy, profile in read_name(template.name) for interval in ("", *_INTERVALS)
+    )
+
+
 def _says(found: Any, wanted: Any) -> bool:
-    """All that is wanted stands there; beside it only what the server itself may have added to an object."""
+    """All that is wanted stands there. What the server itself adds to an object makes it no other; who adds a setting,
+    or access as an administrator, has made another."""
     if isinstance(wanted, Mapping):
-        return isinstance(found, Mapping) and all(_says(found.get(key), value) for key, value in wanted.items())
+        if not isinstance(found, Mapping) or any(found.get(key) for key in _SETTINGS - wanted.keys()):
+            return False
+        return all(_says(found.get(key), value) for key, value in wanted.items())
     if isinstance(wanted, list):
         return isinstance(found, list) and len(found) == len(wanted) and all(map(_says, found, wanted))
     return bool(found == wanted)
@@ -198,8 +218,9 @@ def _means(policy: SharingPolicy, place: cluster.Namespace, exempt: Pattern) -> 
 
 def _mark(sights: ClaimSights, now: Instant) -> Iterator[ClaimWrite]:
     for template in sights.ground.templates.values():
-        is_wanted = _is_wanted(template, sights)
-        if template.is_ours and is_wanted is (template.leaving_since is not None):
+        since, is_wanted = template.leaving_since, _is_wanted(template, sights)
+        is_due = since is not None if is_wanted else since is None or since > now + _CLOCKS  # a future one never ends
+        if template.is_ours and is_due:
             yield MarkTemplate(template, None if is_wanted else now)
 
 

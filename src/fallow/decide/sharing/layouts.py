@@ -28,6 +28,8 @@ from fallow.model.policies.sharing import NodeConfig
 from fallow.model.seen import Input, Known
 
 _TURNS: Final = "time-slicing"
+_OUR_TURNS: Final = f"{partition.OURS}timeslicing-"
+_SHARED: Final = ".shared"
 _CUT: Final = "-MIG-"  # in a product's name: by migStrategy single every instance is counted as a GPU
 _EXCLUSIVE: Final = f"{partition.OURS}exclusive"
 _DEFAULT: Final = "default"  # the key that the device plugin falls back to
@@ -96,11 +98,14 @@ def aim(config: NodeConfig, node: PartitionNode, judge: JudgeLayout) -> NodeAim 
     if isinstance(cut, NoAim):
         return cut
     replicas = config.mps_clients or config.slicing_replicas
+    if replicas is not None and cut.instances is None:
+        return NoAim(RepartitionReason.GpuUnknown, f"which MIG instances {node.name} will have is not known, so nobody "
+                                                   "can say which are to be shared: name them in migProfiles")
     key = _name_plugin(config, node, cut)
     documents = [] if key is None or not key.startswith(partition.OURS) else [
         WriteKey(WhichMap.plugin, key, _write_plugin(config, cut)),
     ]
-    if cut.label is not None and cut.label.startswith(partition.OURS) and cut.instances:
+    if config.profiles and cut.label is not None and cut.label.startswith(partition.OURS) and cut.instances:
         documents.append(WriteKey(WhichMap.mig, cut.label, _write_mig(cut.instances)))
     return NodeAim(
         after=NodeLayout(cut.label, key, _expect(cut, count, replicas, node)), documents=tuple(documents)
@@ -130,11 +135,35 @@ def _find_cut(
     if config.mig_config:
         return _Cut(config.mig_config, _read_stock(config.mig_config, model.mig))
     if not config.profiles:
-        return _Cut(present, None)
+        return _Cut(present, _see_cut(node))
     if because := judge(config.profiles, model):
         return NoAim(RepartitionReason.IllegalLayout, because)
     instances = dict(sorted(Counter(config.profiles).items()))
     return _Cut(_name_stock(instances, model.mig) or _name_ours(instances), instances)
+
+
+def _see_cut(node: PartitionNode) -> Mapping[str, int] | None:
+    """How each GPU is cut now; None where they are not cut alike, or it is not told."""
+    offers, times = find_offers(node.offers), (_count_gpus(node) or 0) * _count_turns(node)
+    if offers.keys() <= {names.GPU, names.GPU_SHARED}:
+        return {} if offers and _is_whole(node) else None
+    if not times or any(not name.startswith(names.MIG_PREFIX) or many % times for name, many in offers.items()):
+        return None
+    plain = {name.removeprefix(names.MIG_PREFIX).removesuffix(_SHARED): many for name, many in offers.items()}
+    return {gpus.read_plain(name): many // times for name, many in plain.items()}
+
+
+def _is_whole(node: PartitionNode) -> bool:
+    return node.labels.get(names.MIG_CONFIG) in (None, names.MIG_DISABLED)
+
+
+def _count_turns(node: PartitionNode) -> int:
+    """How many pods share each of its instances, as our key's name tells; 0: by a key that is not ours."""
+    if not any(name.endswith(_SHARED) for name in find_offers(node.offers)):
+        return 1
+    key = node.labels.get(names.PLUGIN_CONFIG) or ""
+    digits = key.removeprefix(_OUR_TURNS).partition("-")[0] if key.startswith(_OUR_TURNS) else ""
+    return int(digits) if digits.isdecimal() and len(digits) <= 2 else 0
 
 
 def _stock(mig: gpus.Mig) -> dict[str, dict[str, int]]:
@@ -174,7 +203,7 @@ def _name_plugin(config: NodeConfig, node: PartitionNode, cut: _Cut) -> str | No
     if config.mps_clients is not None:
         return f"{partition.OURS}mps-{config.mps_clients}"
     if config.slicing_replicas is not None:
-        made = f"{partition.OURS}timeslicing-{config.slicing_replicas}"
+        made = f"{_OUR_TURNS}{config.slicing_replicas}"
         return made if not cut.instances else f"{made}-{_name_ours(cut.instances).removeprefix(partition.OURS)}"
     present = node.labels.get(names.PLUGIN_CONFIG)
     shares = node.labels.get(names.GPU_SHARING, "none") != "none" or names.GPU_SHARED in find_offers(node.offers)
@@ -202,14 +231,14 @@ def find_only_key(documents: Sequence[WriteKey], held: Input[Documents]) -> str:
     return next(iter(there)) if is_first and len(there) == 1 and _DEFAULT not in there else ""
 
 
-def _expect(cut: _Cut, count: int, replicas: int | None, node: PartitionNode) -> dict[str, int] | None:
-    """What the node will advertise; None: nobody knows."""
+def _expect(cut: _Cut, count: int, replicas: int | None, node: PartitionNode) -> dict[str, int]:
+    """What the node will advertise."""
     if cut.instances is None:
-        return find_offers(node.offers) if replicas is None else None
+        return find_offers(node.offers)
     if not cut.instances:
         return {names.GPU: count} if replicas is None else {names.GPU_SHARED: count * replicas}
     if node.labels.get(names.MIG_STRATEGY) == "single" and replicas is None and len(cut.instances) == 1:
         return {names.GPU: count * sum(cut.instances.values())}
-    suffix = "" if replicas is None else ".shared"
+    suffix = "" if replicas is None else _SHARED
     times = count * (replicas or 1)
     return {f"{gpus.name_resource(name)}{suffix}": each * times for name, each in cut.instances.items()}

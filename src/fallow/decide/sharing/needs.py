@@ -7,7 +7,7 @@ RAM request is never taken for GPU memory.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import msgspec
@@ -21,6 +21,7 @@ from fallow.model.sharing import OwnerUse
 HEADROOM: Final = 1.2
 COVERED: Final = 0.8
 MOST_REPLICAS: Final = 8
+MOST_CLIENTS: Final = 16  # of a GPUSharingPolicy that says nothing else
 _MOST_MEMORY: Final = 1024 * 1024  # MiB; no GPU has as much
 # mean below, burstiness above, pods on one GPU
 _ADVICE: Final = ((0.2, 0.7, MOST_REPLICAS), (0.4, 0.5, 4), (0.6, -math.inf, 2))
@@ -64,6 +65,12 @@ def _read_percent(text: str) -> float:
     if not text.isdecimal() or len(text) > 3 or not 1 <= int(text) <= 100:
         raise ValueError(f"{names.GPU_COMPUTE_NEED}: {text[:40]!r} is not a percentage from 1 to 100")
     return int(text) / 100
+
+
+def read_most(said: Iterable[Mapping[str, str]], key: str) -> int | None:
+    """The least that any of these marks says; what is no number from 1 to 999 says nothing."""
+    words = (classes.read_key(marks, key)[0] or "" for marks in said)
+    return min((int(text) for text in words if text.isdecimal() and len(text) <= 3 and int(text)), default=None)
 
 
 def advise_replicas(mean: float, p95: float, *, largest_need: int | None, gpu_memory: int | None) -> int:

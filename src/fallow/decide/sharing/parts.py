@@ -6,6 +6,7 @@ the policy accept it.
 Invariant: never a part with less memory or compute than is needed, as far as that is known.
 """
 
+import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -50,27 +51,38 @@ class PartIndex:
         if keys not in self._alike:
             if len(self._alike) >= _MOST_QUESTIONS:
                 self._alike.clear()
-            self._alike[keys] = tuple(dict.fromkeys(_reduce(node, keys) for node in self._nodes))
+            self._alike[keys] = self._choose(sorted(keys - {NAME_FIELD}), by_name=NAME_FIELD in keys)
         return self._alike[keys]
 
+    def list_on(self, host: str) -> Sequence[PartNode]:
+        """Those with this label of their host: one, mostly."""
+        return self._by_host.get(host, ())
 
-def _reduce(node: PartNode, keys: frozenset[str]) -> PartNode:
-    """What of it matters; hashable, with labels and offers in their order."""
-    offers = {name: 1 for name in sorted(node.offers) if node.offers[name] > 0}
-    wanted = {*keys, *_TELLING, *(f"{name}.memory" for name in offers)}
-    labels = {key: node.labels[key] for key in sorted(wanted) if key in node.labels}
-    name = node.name if NAME_FIELD in keys else ""
-    return PartNode(
-        name=name, labels=_Fixed(labels), offers=_Fixed(offers), taints=node.taints,
-        devices=tuple(dict.fromkeys(node.devices)),
-    )
+    def _choose(self, asked: Sequence[str], *, by_name: bool) -> tuple[PartNode, ...]:
+        """One of each sort. Whoever makes a pod chooses what it asks about, so that this is quick."""
+        found: dict[tuple[Any, ...], PartNode] = {}
+        for node, sort in zip(self._nodes, self._sorts, strict=True):
+            found.setdefault((sort, by_name and node.name, *map(node.labels.get, asked)), node)
+        return tuple(found.values())
+
+    @functools.cached_property
+    def _sorts(self) -> tuple[int, ...]:
+        """Of each node: the same number for all that offer the same, whatever else is asked about."""
+        numbers: dict[tuple[Any, ...], int] = {}
+        return tuple(numbers.setdefault(_tell_offer(node), len(numbers)) for node in self._nodes)
+
+    @functools.cached_property
+    def _by_host(self) -> Mapping[str, Sequence[PartNode]]:
+        found: dict[str, list[PartNode]] = {}
+        for node in self._nodes:
+            found.setdefault(node.labels.get(names.HOSTNAME, ""), []).append(node)
+        return found
 
 
-class _Fixed(dict[str, Any]):
-    """A dict that nobody changes any more."""
-
-    def __hash__(self) -> int:  # type: ignore[override]
-        return hash(tuple(self.items()))
+def _tell_offer(node: PartNode) -> tuple[Any, ...]:
+    offers = tuple(name for name in sorted(node.offers) if node.offers[name] > 0)
+    telling = (*_TELLING, *(f"{name}.{what}" for name in offers for what in ("memory", "replicas")))
+    return offers, *map(node.labels.get, telling), node.taints, tuple(dict.fromkeys(node.devices))
 
 
 def find_keys(pod: SharePod, selector: Mapping[str, str]) -> frozenset[str]:
@@ -85,8 +97,10 @@ def find_keys(pod: SharePod, selector: Mapping[str, str]) -> frozenset[str]:
 def find_nodes(pod: SharePod, index: PartIndex, selector: Mapping[str, str]) -> tuple[PartNode, ...]:
     """Those that pod and policy accept, as they are now; one of each sort."""
     wanted = {**selector, **(pod.node_selector or {})}
+    host = wanted.get(names.HOSTNAME)
+    there = index.list_alike(find_keys(pod, selector)) if host is None else index.list_on(host)
     return tuple(
-        node for node in index.list_alike(find_keys(pod, selector))
+        node for node in there
         if wanted.items() <= node.labels.items()
         and all(tolerates(pod.tolerations or (), taint) for taint in node.taints)
         and selectors.accepts(pod.terms, node.name, node.labels)
@@ -156,8 +170,11 @@ def read_memory(node: PartNode) -> int | None:
 # ---- MIG -------------------------------------------------------------------------------------------------------------
 
 
-def list_profiles(nodes: Iterable[PartNode]) -> tuple[MigPart, ...]:
-    return join_profiles(part for node in nodes for part in _profiles_of(node))
+def list_profiles(nodes: Sequence[PartNode]) -> tuple[MigPart, ...]:
+    """Without those whose instances several pods share on any of the nodes: a pod may go there."""
+    shared = {resource for node in nodes for resource in node.offers if _takes_turns(node, resource)}
+    offered = (part for node in nodes for part in _profiles_of(node))
+    return join_profiles(part for part in offered if gpus.name_resource(part.profile) not in shared)
 
 
 def join_profiles(offered: Iterable[MigPart]) -> tuple[MigPart, ...]:
@@ -184,11 +201,22 @@ def _profiles_of(node: PartNode) -> Iterator[MigPart]:
             yield MigPart(profile=name, memory=memory, compute=find_compute(name, cut))
 
 
+def _takes_turns(node: PartNode, resource: str) -> bool:
+    """By a plugin that does not rename what it shares."""
+    return node.offers[resource] > 0 and node.labels.get(f"{resource}.replicas", "1") not in ("0", "1")
+
+
 def _read_instance_memory(node: PartNode, resource: str, known: gpus.Profile | None) -> int | None:
     said = node.labels.get(f"{resource}.memory", "")
     if said.isdecimal() and len(said) <= 9:
         return int(said)
     return None if known is None or known.memory_gib is None else int(known.memory_gib * 1024)
+
+
+def name_memory(name: str) -> int | None:
+    """MiB that a profile is called by: no instance has more, whoever says so."""
+    digits = name.partition("+")[0].partition("-")[0].partition(".")[2].removesuffix("gb")
+    return int(digits) * 1024 if digits.isdecimal() and len(digits) <= 4 else None
 
 
 def guess_memory(name: str) -> int | None:

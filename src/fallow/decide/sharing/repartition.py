@@ -150,6 +150,8 @@ def _find_wait(
         return RepartitionReason.NodeNotReady, f"{node.name} is not Ready"
     if node.labels.get(names.CONSOLIDATION) == names.BEING_EMPTIED:
         return RepartitionReason.OtherChange, f"{node.name} is being emptied"
+    if node.labels.get(names.DEFRAG) in (names.BEING_LEFT, names.BEING_HELD):
+        return RepartitionReason.OtherChange, f"a place is kept on {node.name} for a pod that is moved"
     if others >= sights.most or (node.record is not None and (node.record.is_running or node.record.is_stuck)):
         where = f"of pool {node.pool} " if node.pool else ""
         return RepartitionReason.OtherChange, f"another change {where}runs"

@@ -9,14 +9,14 @@ the node. Who changes a label meanwhile has the last word. Only what differs bet
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from fallow import names
 from fallow.decide.sharing import layouts
-from fallow.decide.sharing.layouts import JudgeLayout, NodeAim
+from fallow.decide.sharing.layouts import JudgeLayout, NoAim
 from fallow.model import cluster, partition, units
 from fallow.model.partition import (
     Documents,
@@ -114,7 +114,7 @@ def go_on(config: NodeConfig | None, node: PartitionNode, sights: PartitionSight
         return patch(config, node, msgspec.structs.replace(record, until=now + _allowed(config, record)),
                       "the clock was set back")
     if record.step in (RepartitionStep.RollingBack, RepartitionStep.Failed):
-        return _roll_back(config, node, record, now)
+        return _roll_back(config, node, record, sights, now)
     if record.step is RepartitionStep.Uncordoning:
         done = _next(record, RepartitionStep.Ready, now, reason=RepartitionReason.Ready, cordoned_by_us=False,
                      is_labelled=False)
@@ -229,8 +229,11 @@ def _drain(
         return _turn_back(config, node, record, RepartitionReason.DrainTimeout, because, now)
     evicts = config is not None and config.disruption is Disruption.evict
     leaving = tuple(EvictPod(each.namespace, each.name, each.uid) for each in holding if evicts and may_evict(each))
-    return _waits(config, node, record, f"waits for {units.many(len(holding), 'pod')} to end, such as "
-                                        f"{holding[0].namespace}/{holding[0].name}", leaving)
+    return _waits(config, node, record, f"waits for {_say_holding(holding)}", leaving)
+
+
+def _say_holding(pods: Sequence[cluster.Pod]) -> str:
+    return f"{units.many(len(pods), 'pod')} to end, such as {pods[0].namespace}/{pods[0].name}"
 
 
 def _is_late(record: RepartitionRecord, now: Instant) -> bool:
@@ -288,8 +291,10 @@ def _find_missing(
 ) -> tuple[WriteKey, ...] | str:
     """Documents that are not there yet; a sentence where that is not seen."""
     found = layouts.aim(config, node, sights.judge) if config is not None else None
+    if isinstance(found, NoAim):
+        return found.because
     missing: list[WriteKey] = []
-    for wanted in found.documents if isinstance(found, NodeAim) else ():
+    for wanted in found.documents if found is not None else ():
         held = sights.plugin_keys if wanted.which is WhichMap.plugin else sights.mig_keys
         if isinstance(held, Unseen):
             return f"a ConfigMap is not seen: {held.why}"
@@ -342,7 +347,9 @@ def _list(offers: Mapping[str, int] | None) -> str:
     return ", ".join(f"{count} {name}" for name, count in (offers or {}).items()) or "nothing"
 
 
-def _roll_back(config: NodeConfig | None, node: PartitionNode, record: RepartitionRecord, now: Instant) -> NodeTurn:
+def _roll_back(
+    config: NodeConfig | None, node: PartitionNode, record: RepartitionRecord, sights: PartitionSights, now: Instant
+) -> NodeTurn:
     restored = _labels_of(record, record.before)
     at_work = {key: value for key, value in restored.items() if key != names.MIG_CONFIG_STATE}
     if record.is_stuck and not node.is_cordoned:
@@ -350,14 +357,29 @@ def _roll_back(config: NodeConfig | None, node: PartitionNode, record: Repartiti
         return patch(config, node, freed, "somebody uncordoned it")
     if record.is_labelled and any(node.labels.get(key) != value for key, value in at_work.items()):
         if record.step is RepartitionStep.RollingBack and record.until is None and has_labels(node, record.after):
-            back = msgspec.structs.replace(record, until=now + _takes(record))
-            return patch(config, node, back, "its old labels are written", labels=restored)
+            return _write_old(config, node, record, sights, now)
         return _stop(config, node, record, "somebody else changed its labels", now)
     state = node.labels.get(names.MIG_CONFIG_STATE) if record.is_labelled and _changes_mig(record) else "success"
     if not record.is_labelled or (node.is_ready and state == "success" and _advertises(node, record.before)):
         ended = _next(record, RepartitionStep.Failed, now, cordoned_by_us=False, is_labelled=False)
         return patch(config, node, ended, say_failed(ended), cordon=_uncordon(node, record))
     return _wait_for_the_old(config, node, record, state, now)
+
+
+def _write_old(
+    config: NodeConfig | None, node: PartitionNode, record: RepartitionRecord, sights: PartitionSights, now: Instant
+) -> NodeTurn:
+    """Not under pods that came when somebody uncordoned it; once they are gone it is cordoned anew, before others
+    come."""
+    if isinstance(sights.pods, Unseen):
+        return _waits(config, node, record, f"its old layout waits: pods are not seen: {sights.pods.why}")
+    if holding := _find_holding(node, sights):
+        return _waits(config, node, record, f"its old layout waits for {_say_holding(holding)}")
+    if not node.is_cordoned:
+        closed = msgspec.structs.replace(record, cordoned_by_us=True)
+        return patch(config, node, closed, "it is cordoned anew, for its old layout", cordon=True)
+    back = msgspec.structs.replace(record, until=now + _takes(record))
+    return patch(config, node, back, "its old labels are written", labels=_labels_of(record, record.before))
 
 
 def _wait_for_the_old(

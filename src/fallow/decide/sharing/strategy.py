@@ -53,13 +53,14 @@ _FIRST: Final = {WorkClass.inference: Strategy.mig, WorkClass.notebook: Strategy
 
 class ShareTerms(msgspec.Struct, frozen=True, kw_only=True):
     """What the installation says. `rewrites`: whether anything may be changed at all. `by_claims`: parts are given by
-    ResourceClaims, and not by the device plugin."""
+    ResourceClaims, and not by the device plugin. `without`: ways of sharing that are not used."""
 
     exempt: Pattern
     schedulers: frozenset[str]
     patterns: classes.Patterns
     rewrites: bool
     by_claims: bool = False
+    without: frozenset[Strategy] = frozenset()
 
 
 class ShareAround(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,7 +88,7 @@ class _Wish(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def judge(pod: SharePod, around: ShareAround, terms: ShareTerms, now: Instant) -> PartGiven | KeptWhole:
-    if left := leave_alone(pod, terms) or _heed_surroundings(pod, around, now):
+    if left := leave_alone(pod, terms) or heed_surroundings(pod, around, now):
         return left
     found = classify(pod, around, terms)
     wish = _find_wish(pod, around, found)
@@ -124,7 +125,7 @@ def leave_alone(pod: SharePod, terms: ShareTerms) -> KeptWhole | None:
         return _left(ShareReason.NotOneGpu, "it does not ask for exactly one whole GPU over all containers")
     if find_container(pod) is None:
         return _left(ShareReason.GpuInInitContainer, "an init container holds its GPU")
-    scheduler = pod.scheduler or "default-scheduler"
+    scheduler = pod.scheduler or names.DEFAULT_SCHEDULER
     if scheduler not in terms.schedulers:
         return _left(ShareReason.OtherScheduler, f"it is placed by {scheduler}, of which we know no rules")
     return None
@@ -196,7 +197,7 @@ def find_container(pod: SharePod) -> int | None:
     return next((place for place, each in enumerate(pod.containers) if _count_in(each)), None)
 
 
-def _heed_surroundings(pod: SharePod, around: ShareAround, now: Instant) -> KeptWhole | None:
+def heed_surroundings(pod: SharePod, around: ShareAround, now: Instant) -> KeptWhole | None:
     """Its namespace and who owns it may say no; where they are not seen, nobody knows."""
     place, owner = around.namespace, around.owner
     if not isinstance(place, Known):
@@ -346,6 +347,8 @@ def _choose(
     tried = _order(wish, found, needed)
     if isinstance(tried, KeptWhole):
         return tried
+    if not (tried := tuple(each for each in tried if each not in terms.without)):
+        return _left(ShareReason.NoTargetNode, "this way of sharing is switched off", policy=wish.called)
     if isinstance(around.nodes, Unseen):
         return _left(ShareReason.NotLoaded, f"nodes are not seen: {around.nodes.why}", policy=wish.called)
     if terms.by_claims and (left := _heed_claims(around, wish)):

@@ -35,6 +35,7 @@ from fallow.model.windows import TimeSpan
 ShareIdle: TypeAlias = Literal["false", "true", "even", "weighted"]
 Key: TypeAlias = tuple[str, ...]
 MOST_STEPS: Final = 1000
+MOST_ALLOCATIONS: Final = 50_000  # 5,000 pods by the day for a week, and 30 MB as JSON
 _EACH: Final = tuple(map(cost.read_dimension, ("cluster", "node", "namespace", "controllerKind", "controller", "pod")))
 _NAMED_BY: Final = ("cluster", "node", "namespace", "pod")  # of one that nobody aggregated
 _NODE: Final = cost.read_dimension("node")
@@ -93,6 +94,7 @@ class Allocation(answers.Shape, frozen=True, kw_only=True):
     minutes: float
     gpu_count: float
     gpu_hours: float
+    unpriced_gpu_hours: float
     gpu_cost: float
     gpu_cost_adjustment: float
     gpu_cost_idle: float
@@ -151,7 +153,7 @@ def _read_field(name: str, label: str | None) -> Dimension:
 
 
 async def read_allocations(books: CostBooks, asked: AllocationAsk) -> AllocationsPage:
-    """ValueError where there are too many steps."""
+    """ValueError where there are too many steps, or too much in them."""
     pieces = calendar.cut(asked.span.begin, asked.span.end, asked.step, "UTC")
     if len(pieces) > MOST_STEPS:
         raise ValueError(f"{len(pieces):,} steps are more than {MOST_STEPS:,}; ask for longer ones")
@@ -161,11 +163,22 @@ async def read_allocations(books: CostBooks, asked: AllocationAsk) -> Allocation
         where=() if asked.is_shared else asked.where,  # who is left out carries its share of what is idle, too
     )
     meta, sums = await asyncio.gather(books.ledger.read_meta(), books.sums(query))
+    if len(sums) > MOST_ALLOCATIONS:
+        raise ValueError(
+            f"{len(sums):,} allocations are more than {MOST_ALLOCATIONS:,}; ask for longer steps, or aggregate them"
+        )
+    return await asyncio.to_thread(_make_page, asked, dimensions, sums, pieces, meta.seen_until)
+
+
+def _make_page(
+    asked: AllocationAsk, dimensions: Sequence[Dimension], sums: Sequence[CostSum],
+    pieces: Sequence[tuple[Second, Second]], seen_until: Second,
+) -> AllocationsPage:
     by_piece = defaultdict[Second, list[CostSum]](list)
     for one in sums:
         by_piece[one.begin].append(one)
     return AllocationsPage(code=200, data=[
-        _make_set(asked, dimensions, by_piece.get(begin, []), begin, end, meta.seen_until) for begin, end in pieces
+        _make_set(asked, dimensions, by_piece.get(begin, []), begin, end, seen_until) for begin, end in pieces
     ])
 
 
@@ -310,7 +323,8 @@ class _SetLayout:
         return Allocation(
             name=name, properties=properties, window=self._window, start=self._start, end=self._end,
             minutes=self._hours * 60,
-            gpu_count=count, gpu_hours=round(hours, 6), gpu_cost=_units(pays), gpu_cost_adjustment=0.0,
+            gpu_count=count, gpu_hours=round(hours, 6), unpriced_gpu_hours=round(held.unpriced / cost.GPU_HOUR, 6),
+            gpu_cost=_units(pays), gpu_cost_adjustment=0.0,
             gpu_cost_idle=_units(own_idle), gpu_request_average=count, gpu_usage_average=None, gpu_efficiency=ratio,
             cpu_cost=0.0, ram_cost=0.0, shared_cost=0.0, external_cost=0.0, total_cost=_units(pays),
             total_efficiency=ratio,

@@ -8,7 +8,7 @@ Invariant: rows, the platform and the rest come to the total, as printed; what h
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from fallow.account import counterfactuals, reports
 from fallow.doors import answers
@@ -27,8 +27,8 @@ class WindowTold(answers.Shape, frozen=True, kw_only=True):
     end: str
 
 
-class StalePrice(answers.Shape, frozen=True, kw_only=True):
-    """A price that is older than prices may be. `age_days` None: nobody knows how old."""
+class DoubtfulPrice(answers.Shape, frozen=True, kw_only=True):
+    """A price that is older than prices may be, or an estimate. `age_days` None: nobody knows how old."""
 
     price_id: str
     instance_type: str
@@ -36,6 +36,11 @@ class StalePrice(answers.Shape, frozen=True, kw_only=True):
     capacity_type: str
     source: str
     age_days: float | None
+
+
+class DoubtfulPrices(NamedTuple):
+    stale: tuple[DoubtfulPrice, ...] = ()
+    estimated: tuple[DoubtfulPrice, ...] = ()
 
 
 class SpendRow(answers.Shape, frozen=True, kw_only=True):
@@ -101,7 +106,8 @@ class CostReportPage(answers.Shape, frozen=True, kw_only=True):
     total: float
     gpu_hours: float
     unpriced_gpu_hours: float
-    stale_prices: tuple[StalePrice, ...]
+    stale_prices: tuple[DoubtfulPrice, ...]
+    estimated_prices: tuple[DoubtfulPrice, ...]
     before: float | None
     is_energy_in_cost: bool
 
@@ -115,7 +121,7 @@ def join(keys: Sequence[str]) -> str:
 
 
 def show_report(
-    made: reports.CostReport, seen_until: cost.Second, stale: Sequence[StalePrice], before: Nano | None = None
+    made: reports.CostReport, seen_until: cost.Second, doubtful: DoubtfulPrices, before: Nano | None = None
 ) -> CostReportPage:
     asked = made.asked
     parts = tuple(
@@ -138,8 +144,8 @@ def show_report(
         basis=asked.basis.value, by=tuple(map(str, asked.by)), rows=tuple(map(_tell_row, made.rows)),
         held=_tell_row(made.held), platform=platform, rest=float(made.rest), total=float(made.total),
         gpu_hours=_hours(made.gpu_hours), unpriced_gpu_hours=_hours(made.unpriced_gpu_hours),
-        stale_prices=tuple(stale), before=None if before is None else money(before),
-        is_energy_in_cost=asked.energy.in_cost,
+        stale_prices=doubtful.stale, estimated_prices=doubtful.estimated,
+        before=None if before is None else money(before), is_energy_in_cost=asked.energy.in_cost,
     )
 
 
@@ -178,18 +184,27 @@ def _ratio(value: float | None) -> float | None:
     return None if value is None else round(value, 6)
 
 
-def find_stale(
+def find_doubtful(
     prices: Iterable[BookedPrice], used: frozenset[str], at: cost.Second, longest: units.Seconds
-) -> list[StalePrice]:
-    """Those that were used and were older than that, the oldest first."""
-    found = [
-        StalePrice(
+) -> DoubtfulPrices:
+    """Of those that were used: older than that, and taken for one that nobody knows."""
+    mine = [one for one in prices if one.price_id in used]
+    return DoubtfulPrices(
+        stale=_doubt((one for one in mine if one.is_stale(at, longest)), at),
+        estimated=_doubt((one for one in mine if one.is_estimated), at),
+    )
+
+
+def _doubt(prices: Iterable[BookedPrice], at: cost.Second) -> tuple[DoubtfulPrice, ...]:
+    """The oldest first."""
+    found = (
+        DoubtfulPrice(
             price_id=one.price_id, instance_type=one.instance_type, gpu_model=one.gpu_model,
             capacity_type=one.capacity_type.value, source=one.source, age_days=_age(one, at),
         )
-        for one in prices if one.price_id in used and one.is_stale(at, longest)
-    ]
-    return sorted(found, key=lambda one: (-(one.age_days or float("inf")), one.price_id))
+        for one in prices
+    )
+    return tuple(sorted(found, key=lambda one: (-(one.age_days or float("inf")), one.price_id)))
 
 
 def _age(price: BookedPrice, at: cost.Second) -> float | None:
@@ -457,6 +472,7 @@ class PriceTold(answers.Shape, frozen=True, kw_only=True):
     retrieved_at: str | None
     age_days: float | None
     is_stale: bool
+    is_estimated: bool
     is_used: bool
 
 
@@ -492,7 +508,8 @@ def show_prices(
             instance_type=one.instance_type, gpu_model=one.gpu_model, gpus=one.gpus,
             capacity_type=one.capacity_type.value, unit=one.unit.value, price_per_hour=one.price_per_hour,
             currency=one.currency, source=one.source, retrieved_at=answers.instant(one.retrieved_at),
-            age_days=_age(one, at), is_stale=one.is_stale(at, longest), is_used=one.price_id in used,
+            age_days=_age(one, at), is_stale=one.is_stale(at, longest), is_estimated=one.is_estimated,
+            is_used=one.price_id in used,
         )
         for one in prices
     ]

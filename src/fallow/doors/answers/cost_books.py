@@ -12,7 +12,6 @@ from typing import Final
 import msgspec
 
 from fallow.account import reports
-from fallow.account.ack_costs import LONGEST
 from fallow.account.ledger import Ledger
 from fallow.account.reports import Basis, ReportAsk
 from fallow.doors import answers
@@ -75,8 +74,8 @@ class SpendAsk(msgspec.Struct, frozen=True, kw_only=True):
 
 async def read_report(books: CostBooks, asked: SpendAsk) -> telling.CostReportPage:
     ledger, span = books.ledger, asked.span
-    meta, began, sums, stale = await asyncio.gather(
-        ledger.read_meta(), ledger.read_began(), books.sums(_query(asked, span)), _find_stale(books, span)
+    meta, began, sums, doubtful = await asyncio.gather(
+        ledger.read_meta(), ledger.read_began(), books.sums(_query(asked, span)), _find_doubtful(books, span)
     )
     compares = asked.compares and _covers(began, span.before)
     before = await books.sums(_query(asked, span.before)) if compares else []
@@ -85,7 +84,7 @@ async def read_report(books: CostBooks, asked: SpendAsk) -> telling.CostReportPa
         energy=books.energy,
     )
     total = sum(one.total.cost for one in before) if compares else None
-    return telling.show_report(reports.make_report(sums, wanted, before), meta.seen_until, stale, total)
+    return telling.show_report(reports.make_report(sums, wanted, before), meta.seen_until, doubtful, total)
 
 
 def _covers(began: Second | None, span: TimeSpan) -> bool:
@@ -97,11 +96,11 @@ def _query(asked: SpendAsk, span: TimeSpan, step: CostStep | None = None) -> Cos
     return CostQuery(begin=span.begin, end=span.end, by=asked.by, where=asked.where, step=step, zone=asked.zone)
 
 
-async def _find_stale(books: CostBooks, span: TimeSpan) -> list[telling.StalePrice]:
+async def _find_doubtful(books: CostBooks, span: TimeSpan) -> telling.DoubtfulPrices:
     prices, used = await asyncio.gather(
         books.ledger.read_prices(), books.ledger.read_used_prices(span.begin, span.end)
     )
-    return telling.find_stale(prices, used, span.end, books.max_age)
+    return telling.find_doubtful(prices, used, span.end, books.max_age)
 
 
 async def read_series(
@@ -118,10 +117,11 @@ async def read_series(
     )
 
 
-async def read_savings(books: CostBooks, span: TimeSpan) -> telling.CostSavingsPage:
-    ledger = books.ledger
+async def read_savings(books: CostBooks, asked: TimeSpan) -> telling.CostSavingsPage:
+    """From the beginning of its first UTC day: savings are booked by the day, and our own cost must be of no less."""
+    ledger, span = books.ledger, TimeSpan(asked.begin // cost.DAY * cost.DAY, asked.end)
     meta, rows, own = await asyncio.gather(
-        ledger.read_meta(), ledger.read_savings(span.begin // cost.DAY * cost.DAY, span.end),
+        ledger.read_meta(), ledger.read_savings(span.begin, span.end),
         books.sums(CostQuery(begin=span.begin, end=span.end, where=_PLATFORM)),
     )
     return telling.show_savings(
@@ -131,7 +131,8 @@ async def read_savings(books: CostBooks, span: TimeSpan) -> telling.CostSavingsP
 
 
 async def read_acks(books: CostBooks, now: Instant) -> telling.AckSpendPage:
-    span = TimeSpan(max(0, int(now) - LONGEST), int(now) + 1)
+    """Of all that is kept."""
+    span = TimeSpan(0, int(now) + 1)
     meta, kept = await asyncio.gather(books.ledger.read_meta(), books.ledger.read_acked(span.begin, span.end))
     return telling.show_acks(kept, span=span, seen_until=meta.seen_until, currency=meta.currency)
 

@@ -1,7 +1,7 @@
 """How GPUs are shared and packed: nodes that get another layout, policies, what is stranded, which node could be empty.
 
-In: the latest turns of the stories of sharing, of its policies and of consolidation; None where one had none yet. Out:
-a SharingPage.
+In: the latest turns of the stories of sharing, of its policies, of consolidation and of moves; None where one had none
+yet. Out: a SharingPage.
 Invariant: what no story has found out is None or absent, with the reason where there is one, and never 0.
 """
 
@@ -15,6 +15,7 @@ from fallow.model.partition import NodeLayout, NodeTurn, RepartitionRecord, Repa
 from fallow.model.policies.sharing import SharingPolicy
 from fallow.model.sharing import PolicyStanding
 from fallow.stories.consolidation import ConsolidationCycle
+from fallow.stories.defrag import DefragCycle
 from fallow.stories.share_policies import PoliciesCycle
 from fallow.stories.sharing import SharingCycle
 
@@ -93,7 +94,7 @@ class RoomLeft(answers.Shape, frozen=True, kw_only=True):
 
 class NodePlan(answers.Shape, frozen=True, kw_only=True):
     node: str
-    what: Literal["newLayout", "canBeEmptied", "stays"]
+    what: Literal["newLayout", "canBeEmptied", "stays", "podMoves", "placeKept", "moveWouldHelp"]
     words: str
     because: str
 
@@ -109,15 +110,17 @@ class SharingPage(answers.Shape, frozen=True, kw_only=True):
 
 
 def show(
-    shared: SharingCycle | None, policies: PoliciesCycle | None, packed: ConsolidationCycle | None
+    shared: SharingCycle | None, policies: PoliciesCycle | None, packed: ConsolidationCycle | None,
+    moved: DefragCycle | None = None,
 ) -> SharingPage:
     changes = tuple(_tell_change(each) for each in (shared.turns if shared else ()) if _is_told(each))
     rules = policies.policies if policies else ()
+    planned = (*_plan_changes(changes), *_plan_moves(moved))
     return SharingPage(
-        changes=changes, plans=(*_plan_changes(changes), *_plan_emptying(packed, {each.node for each in changes})),
+        changes=changes, plans=(*planned, *_plan_emptying(packed, {each.node for each in planned})),
         policies=tuple(_tell_rule(each, policies.standings.get(each.name) if policies else None) for each in rules),
         room=_tell_room(packed) if packed else None,
-        unknown=tuple(each.failure for each in (shared, policies, packed) if each is not None and each.failure),
+        unknown=tuple(each.failure for each in (shared, policies, packed, moved) if each is not None and each.failure),
     )
 
 
@@ -213,8 +216,24 @@ def _plan_changes(changes: tuple[LayoutChange, ...]) -> Iterator[NodePlan]:
         yield NodePlan(node=each.node, what="newLayout", words="new layout", because=step.lower())
 
 
+def _plan_moves(moved: DefragCycle | None) -> Iterator[NodePlan]:
+    """The move that runs, on both its nodes; or the one that would let somebody in."""
+    record, choice = (moved.move, moved.choice) if moved else (None, None)
+    if moved is not None and record is not None:
+        yield NodePlan(
+            node=moved.source, what="podMoves", words="a pod moves",
+            because=f"{record.moved} to {record.target}, so that {record.waits} fits",
+        )
+        because = f"for {record.moved}, which leaves {moved.source}"
+        yield NodePlan(node=record.target, what="placeKept", words="keeps a place", because=because)
+    elif choice is not None and choice.moved is not None and choice.waits is not None:
+        who, goes = (f"{pod.namespace}/{pod.name}" for pod in (choice.waits, choice.moved))
+        because = f"{who} would fit, if {goes} went to {choice.target}"
+        yield NodePlan(node=choice.source, what="moveWouldHelp", words="one move would help", because=because)
+
+
 def _plan_emptying(packed: ConsolidationCycle | None, changing: set[str]) -> Iterator[NodePlan]:
-    """Of a node that gets another layout that is said, and nothing else."""
+    """Of a node that gets another layout, or from which somebody is moved, that is said, and nothing else."""
     found = packed.plan if packed else None
     chosen, staying = (found.chosen, found.staying) if found else (None, ())
     if chosen is not None and chosen.node not in changing:

@@ -107,11 +107,13 @@ class Banner(answers.Shape, frozen=True, kw_only=True):
 
 
 class OverviewPage(answers.Shape, frozen=True, kw_only=True):
-    """`watches`: the namespaces that are looked at; none: all. `now`: by the daemon's own clock, as all of it is."""
+    """`watches`: the namespaces that are looked at; none: all. `now`: by the daemon's own clock, as all of it is.
+    `peers`: how many further clusters are shown beside this one."""
 
     revision: int
     now: str
     cluster: str
+    peers: int
     mode: Literal["acting", "dry-run"]
     version: str
     as_of: str | None

@@ -10,6 +10,8 @@ from typing import Any
 
 from fallow.decide import packing
 from fallow.doors.answers import instant
+from fallow.model.seen import Input, Known, Unseen
+from fallow.model.share_advice import CrowdAdvice
 from fallow.model.units import Instant
 
 
@@ -45,6 +47,16 @@ def consolidation(found: packing.ConsolidationPlan) -> dict[str, Any]:
         "moves": [{"pod": pod, "node": node} for pod, node in chosen.moves] if chosen else [],
         "staying": Counter(str(each.reason) for each in found.staying),
         "nodes": [{"node": each.node, "reason": each.reason, "because": each.because} for each in found.staying],
+    }}
+
+
+def sharers(found: Input[CrowdAdvice]) -> dict[str, Any]:
+    """How many of the pods that hold a whole GPU each could share one. None: nobody can tell, or nobody could."""
+    advice = found.value if isinstance(found, Known) else CrowdAdvice()
+    return {"sharing": {
+        "replicas": advice.replicas, "mpsClients": advice.clients, "largestNeedMib": advice.largest_need,
+        "could": advice.could, "alone": advice.alone, "unknown": advice.unknown,
+        "notKnown": found.why if isinstance(found, Unseen) else None,
     }}
 
 

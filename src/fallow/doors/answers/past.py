@@ -41,7 +41,7 @@ class Decided(answers.Shape, frozen=True, kw_only=True):
     type: Literal[
         "told", "paused", "resumed", "kept", "keepEnded", "refused", "failed", "notPaused", "broughtBack", "left",
         "frozen", "unfrozen", "noDecision", "wouldPause", "regretted", "released", "nodesAdded", "drainBegun",
-        "drainUndone", "nodeRemoved", "spotInterrupted", "restarted",
+        "drainUndone", "nodeRemoved", "spotInterrupted", "restarted", "moveBegun", "podMoved", "moveStopped",
     ]
     workload: naming.WorkloadName | None
     gpus: float | None

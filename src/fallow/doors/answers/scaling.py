@@ -11,8 +11,9 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from fallow.doors import answers
-from fallow.model import scaling, units
-from fallow.model.scaling import NodeStay, PolicyPlan, ScalingPlan, ScalingSight
+from fallow.model import scaling, scaling_plan, units
+from fallow.model.scaling import ScalingSight
+from fallow.model.scaling_plan import NodeStay, PolicyPlan, ScalingPlan
 from fallow.model.seen import Known
 from fallow.model.units import DAY, HOUR
 
@@ -235,11 +236,11 @@ def _tell_policy(
     )
 
 
-def _whys(found: Mapping[scaling.Blocked, str] | Mapping[scaling.Brake, str]) -> tuple[WhyTold, ...]:
+def _whys(found: Mapping[scaling_plan.Blocked, str] | Mapping[scaling_plan.Brake, str]) -> tuple[WhyTold, ...]:
     return tuple(WhyTold(reason=str(reason), because=because) for reason, because in found.items())
 
 
-def _tell_growth(each: scaling.Grow) -> GrowthTold:
+def _tell_growth(each: scaling_plan.Grow) -> GrowthTold:
     return GrowthTold(
         pool=each.pool.name, capacity_type=str(each.tier), instance_type=each.instance_type or None, count=each.count,
         reason=str(each.reason), because=each.because, pods=tuple(f"{pod.namespace}/{pod.name}" for pod in each.pods),
@@ -247,7 +248,7 @@ def _tell_growth(each: scaling.Grow) -> GrowthTold:
     )
 
 
-def _tell_release(each: scaling.Release, price: float | None) -> ReleaseTold:
+def _tell_release(each: scaling_plan.Release, price: float | None) -> ReleaseTold:
     moves = tuple(MoveTold(pod=f"{pod.namespace}/{pod.name}", node=node) for pod, node in each.moves)
     return ReleaseTold(
         node=each.node, kind=str(each.kind), because=each.because, moves=moves, per_hour=_round(price, 2)
@@ -261,7 +262,7 @@ def _tell_stock(each: scaling.StockOut) -> SoldOut:
     )
 
 
-def _tell_guess(guess: scaling.DemandGuess | None) -> GuessTold | None:
+def _tell_guess(guess: scaling_plan.DemandGuess | None) -> GuessTold | None:
     if guess is None:
         return None
     return GuessTold(
@@ -293,7 +294,7 @@ def _round(value: float | None, digits: int) -> float | None:
     return None if value is None else round(value, digits)
 
 
-def tell_pod(each: scaling.PodVerdict) -> WaitingTold:
+def tell_pod(each: scaling_plan.PodVerdict) -> WaitingTold:
     return WaitingTold(
         namespace=each.pod.namespace, pod=each.pod.name, fit=str(each.fit),
         held=str(each.held) if each.held is not None else None, because=each.because, policy=each.policy or None,
@@ -301,7 +302,7 @@ def tell_pod(each: scaling.PodVerdict) -> WaitingTold:
     )
 
 
-def tell_node(each: scaling.NodeVerdict) -> NodeFate:
+def tell_node(each: scaling_plan.NodeVerdict) -> NodeFate:
     return NodeFate(
         node=each.node, policy=each.policy, verdict=str(each.stay), because=each.because,
         unneeded_since=answers.instant(each.since),

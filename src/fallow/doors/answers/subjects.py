@@ -15,6 +15,8 @@ from fallow.doors.answers import budgets, scaling
 from fallow.model import cluster, gpus, units
 from fallow.model.partition import NodeSharing
 from fallow.model.policies.sharing import NodeConfig, SharingPolicy
+from fallow.model.seen import Absent, Input, Known, Unseen
+from fallow.model.share_advice import CrowdAdvice
 from fallow.model.units import Instant
 from fallow.wiring.subjects import NodeSubject, PolicySubject
 
@@ -65,7 +67,8 @@ class SubjectTold(answers.Shape, frozen=True, kw_only=True):
 def tell_node(of: NodeSubject, now: Instant, planned: scaling.ScalingPage | None = None) -> SubjectTold:
     """`planned`: of all nodes; None: nobody asked."""
     found = (
-        *_tell_layout(of), *_tell_change(of, now), *_tell_cordon(of), *_tell_room(of), *_tell_emptying(of),
+        *_tell_layout(of), *_tell_change(of, now), *_tell_cordon(of), *_tell_room(of), *_tell_crowd(of),
+        *_tell_emptying(of), *_tell_move(of, now),
         *(scaling.tell_of_node(planned, of.node.name) if planned is not None else ()),
     )
     return SubjectTold(
@@ -173,6 +176,27 @@ def _tell_room(of: NodeSubject) -> Iterator[tuple[str, str]]:
         yield "stranded", f"{free:.2f} GPUs: {_CAUSES[cause]} ({cause})"
 
 
+def _tell_crowd(of: NodeSubject) -> Iterator[tuple[str, str]]:
+    if not isinstance(of.crowd, Absent):
+        yield "could share", tell_crowd(of.crowd)
+
+
+def tell_crowd(seen: Input[CrowdAdvice]) -> str:
+    """How many of these pods one GPU would do for, and who keeps his own."""
+    if not isinstance(seen, Known):
+        return f"not known: {seen.why if isinstance(seen, Unseen) else 'nobody looked'}"
+    of = seen.value
+    if of.replicas is None or of.clients is None or of.largest_need is None:
+        could = "nobody"
+    else:
+        mps = f", or {of.clients} by MPS" if of.clients > 1 else ""
+        need = f"each is given up to {of.largest_need:,} MiB of its memory"
+        could = f"{of.replicas} could take turns on a GPU{mps}; {need}: {name_some(of.could, 'pod', '')}"
+    alone = f"; too busy or too large for that: {name_some(of.alone, 'pod', '')}" if of.alone else ""
+    unknown = f"; not known: {name_some(of.unknown, 'pod', '')}" if of.unknown else ""
+    return f"{could}{alone}{unknown}"
+
+
 def _tell_emptying(of: NodeSubject) -> Iterator[tuple[str, str]]:
     if of.emptied is not None:
         refused = f"; last refused: {of.emptied.refusal}" if of.emptied.refusal else ""
@@ -187,6 +211,19 @@ def _tell_emptying(of: NodeSubject) -> Iterator[tuple[str, str]]:
     stays = next((each for each in of.plan.staying if each.node == of.node.name), None)
     if stays is not None:
         yield "empty it", f"no ({stays.reason}): {stays.because}"
+
+
+def _tell_move(of: NodeSubject, now: Instant) -> Iterator[tuple[str, str]]:
+    if of.move is not None:
+        refused = f"; last refused: {of.move.refusal}" if of.move.refusal else ""
+        step = "is evicted" if of.move.evicting is not None else "goes once the extender keeps both places"
+        yield "moving", f"since {units.rfc3339(of.move.since)}: {of.move.because}; {of.move.moved} {step}{refused}"
+    elif of.moved:
+        yield "moving", f"over: {of.moved}"
+    if of.held is not None and of.held.is_kept(now):
+        whom = "a pod that waits" if of.held.pod else "a pod that is moved here"
+        until = units.rfc3339(of.held.until)
+        yield "kept", f"a place is kept until {until} for {whom}, of namespace {of.held.namespace}"
 
 
 # ---- objects of ours -------------------------------------------------------------------------------------------------
@@ -221,7 +258,7 @@ def _tell_object(of: PolicySubject, now: Instant, matched: Sequence[str] | None)
         action = (of.spec.get("action") or {}).get("type", "report")
         yield "action", f"{action}, priority {of.spec.get('priority', 0)}"
         if matched is not None:
-            yield "rules", _name_some(matched, "workload", "no workload now")
+            yield "rules", name_some(matched, "workload", "no workload now")
 
 
 def _tell_sharing(of: PolicySubject, policy: SharingPolicy) -> Iterator[tuple[str, str]]:
@@ -231,15 +268,15 @@ def _tell_sharing(of: PolicySubject, policy: SharingPolicy) -> Iterator[tuple[st
     for problem in policy.invalid:
         yield "wrong", problem
     unknown, none = f"not known: {of.unseen}", "no running pod"
-    yield "changed", unknown if of.changed is None else _name_some(of.changed, "running pod", none)
-    could = "" if of.selected is None else _name_some(of.selected, "running pod", none)
+    yield "changed", unknown if of.changed is None else name_some(of.changed, "running pod", none)
+    could = "" if of.selected is None else name_some(of.selected, "running pod", none)
     yield "could", f"{could} with a whole GPU; why: fallow why" if could else unknown
     reverted = of.status.get("revertedWorkloads")
     if reverted:
         yield "taken back", f"{answers.many(reverted, 'workload')} have whole GPUs because sharing hurt them"
 
 
-def _name_some(called: Sequence[str], what: str, none: str) -> str:
+def name_some(called: Sequence[str], what: str, none: str) -> str:
     if not called:
         return none
     more = f" and {len(called) - MOST_NAMED} more" if len(called) > MOST_NAMED else ""
@@ -253,7 +290,7 @@ def _tell_budget(of: PolicySubject, now: Instant) -> Iterator[tuple[str, str]]:
     yield "spent", f"{row.spent or 'not known yet'} of {row.amount or 'an amount that cannot be read'} {currency}"
     yield "enforcing", f"{'yes' if row.enforcing else 'no'}, {row.mode}{f': {row.why}' if row.why else ''}"
     if of.namespaces is not None:
-        yield "means", _name_some(of.namespaces, "namespace", "no namespace now")
+        yield "means", name_some(of.namespaces, "namespace", "no namespace now")
     if row.is_stale and of.status:
         yield "as of", f"{row.updated or 'never'}, which is too old to rely on"
     yield "more", f"fallow cost budget {of.name}"

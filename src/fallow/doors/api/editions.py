@@ -36,6 +36,7 @@ from fallow.stories.turn import Clock, Stumbled
 from fallow.wiring import daemon, share_why
 
 if TYPE_CHECKING:
+    from fallow.doors.api.clusters import PeerSights
     from fallow.wiring.forecasts import Forecasts
 
 log = logging.getLogger(__name__)
@@ -162,7 +163,8 @@ class Editions:
         """`draw`: what GPUs did over time; None: nobody knows. `suspects`: who may be kept busy to be left alone.
         `reach`, `list_now`: the objects and the workloads as they are now, from when there is somebody who looks at
         them. `books`, `acks`: what GPUs and acknowledgements cost, from when somebody keeps books. `explainer`: why
-        pods share GPUs or not, and `forecasts`: how long they will run, where somebody sees to it."""
+        pods share GPUs or not, and `forecasts`: how long they will run, where somebody sees to it. `peers`: fallow in
+        further clusters, from when there is a way to ask it."""
         self.draw, self.suspects = draw, suspects
         self.reach: verbs.Reach | None = None
         self.list_now: Callable[[], Sequence[cluster.Workload]] = tuple
@@ -172,6 +174,7 @@ class Editions:
         self.acks: AckCosts | None = None
         self.explainer: share_why.ShareExplainer | None = None
         self.forecasts: Forecasts | None = None
+        self.peers: PeerSights | None = None
         self.story, self.options, self.clock, self._kept, self.book = story, options, clock, kept, book
         self.currency = options.cost.currency if options.cost.enabled else price_book.LIST_CURRENCY
         self.revision = int(clock())  # rises over restarts, too

@@ -28,8 +28,10 @@ from fallow.doors.answers import (
 )
 from fallow.doors.answers import rows as telling
 from fallow.doors.answers import status as statuses
-from fallow.doors.api import cost, workloads
+from fallow.doors.answers.clusters import ClustersPage
+from fallow.doors.api import clusters, cost, workloads
 from fallow.doors.api.answering import user_of
+from fallow.doors.api.clusters import SAVED
 from fallow.doors.api.questions import ONE, Endpoint, Parameter, ReadAsk, whole
 from fallow.doors.api.refusals import Denied
 from fallow.model import units
@@ -41,10 +43,11 @@ from fallow.model.seen import sure
 from fallow.model.units import DAY, HOUR, Instant, Seconds
 from fallow.stories import idle as stories
 from fallow.stories.consolidation import ConsolidationCycle
+from fallow.stories.defrag import DefragCycle
 from fallow.stories.scaling import ScalingCycle
 from fallow.stories.share_policies import PoliciesCycle
 from fallow.stories.sharing import SharingCycle
-from fallow.wiring.consolidation import CONSOLIDATION
+from fallow.wiring.consolidation import CONSOLIDATION, DEFRAG
 from fallow.wiring.scaling import SCALING
 from fallow.wiring.sharing import POLICIES as SHARE_POLICIES
 from fallow.wiring.sharing import SHARING
@@ -80,7 +83,7 @@ async def show_overview(ask: ReadAsk) -> overview.OverviewPage:
     )
     return overview.OverviewPage(
         revision=ask.editions.revision, now=units.rfc3339(ask.now),
-        cluster=options.telling.cluster_name or "this cluster",
+        cluster=options.telling.cluster_name or "this cluster", peers=len(options.peers),
         mode="dry-run" if is_dry else "acting", version=__version__, as_of=units.rfc3339(plan.at) if plan else None,
         interval_seconds=options.loop.interval, watches=tuple(options.mandate.scope.watch_namespaces),
         is_leader=story.health.leading, currency=ask.editions.currency,
@@ -189,12 +192,13 @@ async def show_nodes(ask: ReadAsk) -> nodes.NodesPage:
 async def show_sharing(ask: ReadAsk) -> layouts.SharingPage:
     """As the stories last found it; where one is not told there is nothing to tell."""
     story = ask.editions.story
-    shared, rules, packed = (
-        story.latest(name) if name in story.names else None for name in (SHARING, SHARE_POLICIES, CONSOLIDATION)
+    shared, rules, packed, moved = (
+        story.latest(name) if name in story.names else None
+        for name in (SHARING, SHARE_POLICIES, CONSOLIDATION, DEFRAG)
     )
     return layouts.show(
         shared if isinstance(shared, SharingCycle) else None, rules if isinstance(rules, PoliciesCycle) else None,
-        packed if isinstance(packed, ConsolidationCycle) else None,
+        packed if isinstance(packed, ConsolidationCycle) else None, moved if isinstance(moved, DefragCycle) else None,
     )
 
 
@@ -360,6 +364,10 @@ async def seed_clusters(ask: ReadAsk) -> list[seed.SeedCluster]:
     return [own, *(seed.SeedCluster(name=each.name, honor_labels=each.honor_labels) for each in options.clusters)]
 
 
+async def show_all_clusters(ask: ReadAsk) -> ClustersPage:
+    return await clusters.show(ask, await show_overview(ask), show_savings)
+
+
 # ---- the table -------------------------------------------------------------------------------------------------------
 
 
@@ -397,6 +405,9 @@ ENDPOINTS: Final = (
              parameters=(Parameter(name="window", help="1h, 7d or 30d.", default="7d", pattern="^(1h|7d|30d)$"),)),
     Endpoint(path="/api/v1/clusters", summary="The clusters that are looked at", returns=list[seed.SeedCluster],
              answer=seed_clusters),
+    Endpoint(path="/api/v1/all-clusters", summary="This cluster and its peers (--peer), and their sums",
+             returns=ClustersPage, answer=show_all_clusters, is_timed=True,
+             parameters=(_window(SAVED["window"], default=SAVED["window"]),)),
     Endpoint(path="/api/v1/overview", summary="The cluster on one page", returns=overview.OverviewPage,
              answer=show_overview, is_timed=True),
     Endpoint(

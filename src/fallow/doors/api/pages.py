@@ -17,7 +17,7 @@ from starlette.responses import Response
 FOLDER: Final = Path(__file__).parent / "static"
 INDEX: Final = "index.html"
 _ADDRESSES: Final = ("workloads", "w", "activity", "cost", "nodes", "policies", "acks", "acknowledgements", "paused",
-                     "inbox")
+                     "inbox", "clusters")
 _PACKED: Final = (".html", ".js", ".css", ".svg", ".json", ".txt")
 _FOR_EVER: Final = "public, max-age=31536000, immutable"  # its name holds a hash of its content
 _NOT_BUILT: Final = b"""<!doctype html><html lang="en"><meta charset="utf-8"><title>fallow</title>

@@ -20,6 +20,7 @@ from fallow.clients.messages import post
 from fallow.doors.api import (
     app,
     auth,
+    clusters,
     deeds,
     editions,
     events,
@@ -33,7 +34,7 @@ from fallow.doors.api import (
     writes,
 )
 from fallow.stories.turn import Clock
-from fallow.wiring import daemon, reach
+from fallow.wiring import daemon, peers, reach
 
 
 class People(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,6 +65,7 @@ async def open_people(
             held = reach.lease_as(names.FIELD_MANAGER, made.home.namespace, api, clock)
             return verbs.OnLease(held, made.home.namespace, by, api.clock)
 
+        latest.peers = clusters.PeerSights(await stack.enter_async_context(peers.open_peers(options)), clock)
         provider, public = await _open_provider(stack, options), options.telling.public_url
         gate = auth.FrontGate(
             wanted.auth, api, sessions.Seals(wanted.session_key or sessions.make_key()), clock=clock,

@@ -44,8 +44,10 @@ def _ask(given: dict[str, Any], ask: Callable[[kube.Api], Coroutine[Any, Any, T]
 def _budget(names: tuple[str, ...], **given: Any) -> None:
     if len(names) == 2 and names[0] == "test":
         _test(names[1], given)
+    elif len(names) == 3 and names[0] == "ack":
+        _acknowledge(names[1], names[2], given)
     elif len(names) > 1:
-        raise click.UsageError("say at most one NAME, or test NAME")
+        raise click.UsageError("say at most one NAME, or test NAME, or ack NAME ALERT")
     elif names:
         _show_one(names[0], given)
     else:
@@ -149,6 +151,14 @@ def _date(row: answers.BudgetRow) -> str:
     return f"{row.updated}{', which is too old to rely on' if row.is_stale else ''}"
 
 
+def _acknowledge(name: str, alert: str, given: dict[str, Any]) -> None:
+    is_new = _ask(given, lambda api: verbs.acknowledge(api, name, alert))
+    show.sentence(
+        f"{alert} of {name} is marked as seen; its status says so within a minute" if is_new else
+        f"{alert} of {name} was marked as seen already"
+    )
+
+
 # ---- test ------------------------------------------------------------------------------------------------------------
 
 
@@ -221,8 +231,10 @@ def _override(name: str, duration: str | None, reason: str, end: bool, **given: 
         raise click.UsageError(str(problem)) from None
     until = _ask(given, lambda api: verbs.override(api, name, seconds, reason, time.time()))
     show.sentence(
-        f"{name} restricts nobody until {until}, whatever is spent", "new pods are admitted at once; pods that wait "
-        f"behind its gate go on within a minute, or now by: fallow cost lift {name}",
+        f"{name} restricts nobody until {until}, whatever is spent, unless the daemon allows less "
+        f"(--cost-max-override-hours): fallow cost budget {name} says until when, within a minute",
+        "new pods are admitted at once; pods that wait behind its gate go on within a minute, or now by: "
+        f"fallow cost lift {name}",
     )
 
 
@@ -244,10 +256,11 @@ _NAME = click.Argument(["name"], metavar="BUDGET")
 budget = click.Command(
     "budget", callback=_budget, context_settings=flags.CONTEXT,
     help="List CostBudgets, or show one. `test NAME` sends a message that says it is a test to every channel of that "
-    "budget; what is secret is read from where the daemon reads it, with your rights.",
+    "budget; what is secret is read from where the daemon reads it, with your rights. `ack NAME ALERT` marks an alert "
+    "as seen, which needs the right to update that budget and changes nothing else.",
     params=[
-        click.Argument(["names"], metavar="[NAME | test NAME]", nargs=-1), *where_options.cluster_options(),
-        show.output_option, *_told_options(),
+        click.Argument(["names"], metavar="[NAME | test NAME | ack NAME ALERT]", nargs=-1),
+        *where_options.cluster_options(), show.output_option, *_told_options(),
     ],
 )
 override = click.Command(
@@ -255,7 +268,9 @@ override = click.Command(
     help="Let a CostBudget that is exceeded restrict nobody for a while. Needs the right to update that budget; who, "
     "until when and why stands on it, and what is spent meanwhile is shown.",
     params=[
-        _NAME, click.Option(["--for", "duration"], metavar="DURATION", help="How long, e.g. 4h; at most 72h."),
+        _NAME,
+        click.Option(["--for", "duration"], metavar="DURATION",
+                     help="How long, e.g. 4h; the daemon heeds at most --cost-max-override-hours (72)."),
         click.Option(["--reason"], default="", help="Why, for the others who read it."),
         click.Option(["--end"], is_flag=True, help="End an override."), *where_options.cluster_options(),
     ],

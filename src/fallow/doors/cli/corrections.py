@@ -84,13 +84,15 @@ def _copy(value: Any) -> Any:
 
 def _fold_budget(spec: dict[str, Any], say: Say) -> None:
     _unquote(spec, "monthlyLimit", "spec", say)
-    if "monthlyLimit" in spec and "amount" not in (spec.get("budget") or {}):
-        limit = spec.pop("monthlyLimit")
-        spec["budget"] = {**(spec.get("budget") or {}), "amount": limit, "period": "month"}
-        say(f"spec.monthlyLimit: is read as spec.budget.amount {limit} with spec.budget.period month")
-    if isinstance(spec.get("budget"), dict):
-        _unquote(spec["budget"], "amount", "spec.budget", say)
-    for index, alert in enumerate(spec.get("alerts") or ()):
+    budget = spec.get("budget") or {}
+    if isinstance(budget, dict):
+        if "monthlyLimit" in spec and "amount" not in budget:
+            limit = spec.pop("monthlyLimit")
+            spec["budget"] = budget = {**budget, "amount": limit, "period": "month"}
+            say(f"spec.monthlyLimit: is read as spec.budget.amount {limit} with spec.budget.period month")
+        _unquote(budget, "amount", "spec.budget", say)
+    alerts = spec.get("alerts")
+    for index, alert in enumerate(alerts if isinstance(alerts, list) else ()):
         if isinstance(alert, dict):
             path = f"spec.alerts[{index}]"
             _rename(alert, "thresholdPercent", "threshold", path, say)

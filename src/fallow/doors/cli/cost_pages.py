@@ -118,9 +118,9 @@ def _draw_doubts(report: telling.CostReportPage) -> str:
     if report.unpriced_gpu_hours:
         hours = _hours(report.unpriced_gpu_hours)
         lines.append(f"{hours} GPU-hours have no price, and are in no sum: fallow cost prices")
-    if report.stale_prices:
-        named = ", ".join(dict.fromkeys(one.instance_type or one.gpu_model for one in report.stale_prices))
-        lines.append(f"old prices were used, of {named}: fallow cost prices")
+    for word, prices in (("old", report.stale_prices), ("estimated", report.estimated_prices)):
+        if named := ", ".join(dict.fromkeys(one.instance_type or one.gpu_model for one in prices)):
+            lines.append(f"{word} prices were used, of {named}: fallow cost prices")
     return "\n".join(show.fold(line) for line in lines)
 
 
@@ -162,6 +162,7 @@ def _energy_cells(columns: Sequence[str], *parts: Any) -> Iterator[str]:
         yield _money(sum(getattr(part, _ENERGY[title]) or 0.0 for part in parts))
 
 
+_FORMULAS: Final = tuple("=+-@＝＋－＠")  # as cells begin that a spreadsheet works out
 _BASES: Final = {"allocation": "who held it pays", "use": "who used it pays"}
 
 
@@ -206,7 +207,8 @@ def write_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 
 def plain_cell(cell: Any) -> Any:
-    return f"'{cell}" if isinstance(cell, str) and cell[:1] in ("=", "+", "-", "@", "\t", "\r") else cell
+    """Nothing that a spreadsheet would work out, whatever blanks stand before it."""
+    return f"'{cell}" if isinstance(cell, str) and cell.lstrip()[:1] in _FORMULAS else cell
 
 
 # ---- savings ---------------------------------------------------------------------------------------------------------
@@ -260,10 +262,10 @@ def draw_prices(whose: str, page: telling.PricesPage) -> str:
     rows = [
         (one.instance_type or one.gpu_model, one.region or "any", one.capacity_type, one.price_per_hour,
          one.unit.replace("_", " "), "" if one.age_days is None else f"{one.age_days:.0f}d",
-         "stale" if one.is_stale else "", "yes" if one.is_used else "", one.source)
+         _doubt_price(one), "yes" if one.is_used else "", one.source)
         for one in page.items
     ]
-    columns = ["WHAT", "REGION", "CAPACITY", "PRICE", "UNIT", "AGE", "STALE", "USED NOW", "SOURCE"]
+    columns = ["WHAT", "REGION", "CAPACITY", "PRICE", "UNIT", "AGE", "DOUBT", "USED NOW", "SOURCE"]
     laid = show.grid(columns, rows, spare=("REGION",), below=("SOURCE",)) if rows else "No price has been used yet."
     unpriced = [
         f"  {_hours(one.gpus)} GPUs {_name_model(one)} on {one.nodes} nodes "
@@ -273,6 +275,10 @@ def draw_prices(whose: str, page: telling.PricesPage) -> str:
     helps = f"what helps: a row in the ConfigMap {names.PRICES}, or the annotation {names.PRICE_PER_HOUR} on the node"
     without = "\n".join([f"{show.heading('WITHOUT A PRICE')}  {show.fold(helps)}", *unpriced]) if unpriced else ""
     return pages.join(f"{show.fold(whose)}\nPrices are {page.currency} an hour", laid, without)
+
+
+def _doubt_price(one: telling.PriceTold) -> str:
+    return ", ".join(word for word, holds in (("stale", one.is_stale), ("estimate", one.is_estimated)) if holds)
 
 
 def _name_model(one: telling.UnpricedNow) -> str:

@@ -25,7 +25,6 @@ from fallow.observe import budgets
 from fallow.observe import sharing as observed
 from fallow.settings import readers
 from fallow.settings.cost_enforcement import EXEMPT
-from fallow.settings.sharing import DEFAULT_SCHEDULER
 from fallow.sim import stage
 from fallow.sim.servers import store as stores
 from fallow.sim.world import world as worlds
@@ -82,7 +81,7 @@ async def opened(kubeconfig: Path, clock: Callable[[], Instant]) -> AsyncIterato
 
 def _make_terms() -> ShareTerms:
     return ShareTerms(
-        exempt=readers.regex(EXEMPT), rewrites=True, schedulers=frozenset({DEFAULT_SCHEDULER}),
+        exempt=readers.regex(EXEMPT), rewrites=True, schedulers=frozenset({names.DEFAULT_SCHEDULER}),
         patterns=classes.Patterns(),
     )
 

@@ -1,4 +1,4 @@
-"""Nodes of the demo that are cut anew and emptied: the wish for one of them, and what there is to tell of them.
+"""Nodes of the demo that are cut anew, emptied, or left by one pod for another: what there is to tell of them.
 
 In: the Stage. Out: a GPUNodeConfig that somebody applies in the course of the day; Happenings as nodes go from step to
 step, read from what the controller writes on them; the sums for the report.
@@ -13,6 +13,7 @@ import msgspec
 from fallow import names
 from fallow.doors.cli import demo_view as view
 from fallow.model import emptying, partition, units
+from fallow.model.moving import MoveEnd
 from fallow.model.partition import RepartitionStep
 from fallow.model.units import Instant, Seconds
 from fallow.sim import stage
@@ -25,7 +26,9 @@ Object: TypeAlias = dict[str, Any]
 
 ASKED_AT: Final = 0.35  # of the day
 MODEL: Final = "NVIDIA-A100-SXM4-80GB"
-ACTING: Final = {"sharing": "act", "consolidation": "act", "scaling": "act"}  # flags
+ACTING: Final = {  # flags; the day is looked at every three minutes, and nodes must not be out of sight for longer
+    "sharing": "act", "consolidation": "act", "defrag": "act", "scaling": "act", "autoscaling_reconcile_interval": "1m",
+}
 
 
 class NodeCut(msgspec.Struct, frozen=True):
@@ -41,6 +44,15 @@ class NodeEmptied(msgspec.Struct, frozen=True):
     """`early`: why it was given back before it was empty; "": it was empty."""
 
     node: str
+    early: str = ""
+
+
+class PodMoved(msgspec.Struct, frozen=True):
+    """`early`: why it ended before `comes` was on the node; "": it is there."""
+
+    node: str
+    went: str
+    comes: str
     early: str = ""
 
 
@@ -83,6 +95,7 @@ class NodeNews:
         self._began: dict[str, Instant] = {}
         self.cuts: list[NodeCut] = []
         self.emptied: list[NodeEmptied] = []
+        self.moves: list[PodMoved] = []
 
     def hear(self) -> Iterator[view.Happening]:
         for name in self._on.world.nodes:
@@ -90,6 +103,7 @@ class NodeNews:
             self._seen[name] = after
             yield from self._hear_change(name, before.change if before else None, after.change)
             yield from self._hear_emptying(before, after)
+            yield from self._hear_move(before, after)
 
     def _hear_change(
         self, node: str, before: partition.RepartitionRecord | None, after: partition.RepartitionRecord | None
@@ -118,6 +132,20 @@ class NodeNews:
             is_empty = said.startswith(emptying.StopReason.NotTaken)
             self.emptied.append(NodeEmptied(after.node, "" if is_empty else said.partition(":")[0]))
             yield view.Happening(now, "node", f"{after.node} is given back: {said}")
+
+
+    def _hear_move(
+        self, before: partitions.PartitionSight | None, after: partitions.PartitionSight
+    ) -> Iterator[view.Happening]:
+        was, record = before.move if before else None, after.move
+        if record is not None and was is None:
+            yield view.Happening(record.since, "node", f"{after.node}: {record.because}")
+        if record is None and was is not None:
+            _, _, said = after.moved.partition(" ")  # after its time
+            reason = said.partition(":")[0]
+            early = "" if reason == MoveEnd.Moved else reason
+            self.moves.append(PodMoved(after.node, str(was.moved), str(was.waits), early))
+            yield view.Happening(self._on.world.now, "node", f"{after.node}: {said}")
 
 
 def _say_layout(layout: partition.NodeLayout) -> str:
@@ -149,3 +177,8 @@ def say(news: NodeNews) -> Iterator[str]:
         yield f"nodes that were hardly used and were emptied, pod by pod: {', '.join(empty)}"
     if early := [f"{each.node} ({each.early})" for each in news.emptied if each.early]:
         yield f"nodes that were given back before they were empty: {', '.join(early)}"
+    for move in news.moves:
+        if move.early:
+            yield f"{move.went} on {move.node} was to make room for {move.comes}, and that ended early ({move.early})"
+        else:
+            yield f"{move.comes} waited and is on {move.node}: one pod, {move.went}, made room and went elsewhere"

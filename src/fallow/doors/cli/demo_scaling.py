@@ -19,7 +19,7 @@ from fallow.model import cost as ledgers
 from fallow.model import money, units
 from fallow.model.cost import CostQuery, SavingKind
 from fallow.model.history import Happened
-from fallow.model.scaling import GrowReason
+from fallow.model.scaling_plan import GrowReason
 from fallow.model.windows import TimeSpan
 from fallow.sim import fleet as fleets
 from fallow.sim import paying
@@ -98,6 +98,7 @@ def say(day: DayScaled) -> Iterator[str]:
         f"run all day, which is {_money(day.alone)} at the same prices: {_money(abs(day.less))} "
         f"({abs(day.less) / max(1, day.alone):.1%}) {more}, because those of them that were not needed went, which is "
         f"{_money(day.of_gone)}, and nodes that were added cost {_money(day.of_added)}"
+        + ("" if day.less >= 0 else "; with pausing alone, pods that got these would still wait")
     )
 
 

@@ -18,6 +18,11 @@ def fallow() -> None:
     _enter("main", "fallow")
 
 
+def fallow_on_nodes() -> None:
+    """`fallow` in the image of what runs on nodes."""
+    _enter("main", "fallow_on_nodes")
+
+
 def gpu_pruner() -> None:
     _enter("pruner", "gpu_pruner")
 

@@ -1,12 +1,13 @@
 """Commands whose options come from the table of flags in settings, and what all share: exit codes, help, settings."""
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Mapping
 from typing import Any
 
 import click
 
 from fallow import settings
 from fallow.doors.cli import main
+from fallow.settings import config_file
 
 CONTEXT = main.CONTEXT
 EXIT_NO_DECISION = 1
@@ -27,7 +28,8 @@ class FlagCommand(main.Door):
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         return [*super().get_params(ctx), *([_help_all] if self.is_brief else [])]
 
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    def group_options(self, ctx: click.Context) -> dict[str, list[tuple[str, str]]]:
+        """Each as spelled, and what it is for, by heading."""
         groups: dict[str, list[tuple[str, str]]] = {_OWN: []}
         by_key = {flag.key: flag.group for flag in settings.FLAGS if flag.name not in self.own}
         for option in self.get_params(ctx):
@@ -36,6 +38,10 @@ class FlagCommand(main.Door):
             record = option.get_help_record(ctx)
             if record is not None:
                 groups.setdefault(by_key.get(option.name or "", _OWN), []).append(record)
+        return groups
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        groups = self.group_options(ctx)
         shown = groups if ctx.meta.get(_ALL) or not self.is_brief else {_OWN: groups[_OWN]}
         for title, records in shown.items():  # the version and --help are always there
             with formatter.section(title):
@@ -94,10 +100,13 @@ def flag_options(*without: str) -> list[click.Parameter]:
     return [flag_option(flag) for flag in settings.FLAGS if flag.name not in without]
 
 
-def read_settings(given: dict[str, Any], ignoring: Container[str] = ()) -> settings.Settings:
-    """`ignoring`: variables of flags that the command does not take."""
+def read_settings(
+    given: dict[str, Any], ignoring: Container[str] = (), usual: Mapping[str, Any] | None = None
+) -> settings.Settings:
+    """`ignoring`: variables of flags that the command does not take. `usual`: what holds where nobody says
+    otherwise."""
     environ = {name: value for name, value in settings.environment().items() if name not in ignoring}
     try:
-        return settings.read_flags(given, environ)
+        return settings.read_flags(config_file.complete(given, environ, usual), environ)
     except settings.UsageError as problem:
         raise click.UsageError(str(problem)) from None

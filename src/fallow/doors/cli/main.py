@@ -46,6 +46,7 @@ VERBS: dict[str, tuple[str, str, str]] = {
     "pack": ("pack", "pack",
              "Which node and GPU each pod should take, so that the fewest GPUs are stranded; traces replayed."),
     "scale": ("scale", "scale", "Which nodes are added and let go: the plan, and how well demand could be foretold."),
+    "clusters": ("clusters", "clusters", "This cluster and those beside it, side by side and summed."),
     "optimize": ("optimize", "optimize", "Who could do with less of a GPU, by what was measured, and what that saves."),
     "cost": ("cost", "cost", "What GPUs cost: by whom, reports, savings, prices, exports; and budgets."),
     "report": ("reports", "report", "All on one page: the cluster, what is wasted, costs and savings of a week."),
@@ -54,9 +55,11 @@ VERBS: dict[str, tuple[str, str, str]] = {
     "extender": ("extender", "extender", "Answer kube-scheduler which nodes are best for a GPU pod."),
     "spot-watch": ("spot_watch", "spot_watch", "On a spot node: note on it that its cloud takes it back."),
     "doctor": ("doctor", "doctor", "Is all there that fallow needs? A checklist, with what to do next."),
+    "support-bundle": ("support_bundle", "support_bundle", "One file for who helps from afar, without secrets."),
     "uninstall": ("uninstall", "uninstall", "Give back all that fallow holds, before it is removed."),
     "crds": ("crds", "crds", "Print the CustomResourceDefinitions."),
     "version": ("reports", "version", "The version, also of Python and of the custom resources."),
+    "man": ("man", "man", "The manual page of a command, or all of them into a folder."),
     "completion": ("completing", "completion", "Print what teaches bash, zsh or fish to complete what you type."),
 }
 # What --help shows them under.
@@ -65,9 +68,9 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "For owners": ("ack", "unack", "acks", "pause", "resume", "paused", "history", "gitops-snippet"),
     "What it would do, and how long to wait": ("backtest", "tune", "scale", "trace"),
     "Keep it running": ("prune", "run", "freeze", "unfreeze", "apply", "crds", "exporter", "webhook", "extender",
-                        "spot-watch", "doctor", "uninstall"),
-    "Money, and what could be smaller": ("cost", "report", "optimize", "pack", "digest"),
-    "Besides": ("query", "completion", "version"),
+                        "spot-watch", "doctor", "support-bundle", "uninstall"),
+    "Money, and what could be smaller": ("cost", "report", "clusters", "optimize", "pack", "digest"),
+    "Besides": ("query", "man", "completion", "version"),
 }
 PLUGIN, COMPLETE = "kubectl fallow", "_FALLOW_COMPLETE"
 INTERRUPTED = enter.INTERRUPTED
@@ -95,6 +98,7 @@ class Door(click.Command):
             code = super().main(args, prog_name or _own_name(), complete_var, standalone_mode=False, **extra)
             sys.exit(code if isinstance(code, int) else 0)
         except click.ClickException as problem:
+            vars(problem)["message"] = _hide_logins(problem.message, sys.argv[1:] if args is None else args)
             problem.show()
             sys.exit(problem.exit_code)
         except click.Abort:
@@ -106,6 +110,16 @@ class Door(click.Command):
             if problem.errno not in _UNWRITABLE:
                 raise
             _end(f"the output cannot be written: {problem.strerror}")
+
+
+def _hide_logins(said: str, typed: Sequence[str]) -> str:
+    """Whoever repeats what was typed or set, also click itself."""
+    if "@" not in said:
+        return said
+    from fallow import settings
+    from fallow.model import redaction
+
+    return redaction.hide_logins(said, [*typed, *(text for text in settings.environment().values() if "//" in text)])
 
 
 def _own_name() -> str:
@@ -190,3 +204,9 @@ def gpu_autoscaler() -> None:
       gpu-autoscaler cost --namespace ml-team --last 7d   where the money went
       gpu-autoscaler cost report --format json            the same, by whatever you like
     """
+
+
+@click.group(cls=LazyGroup, context_settings=CONTEXT, verbs=("exporter", "spot-watch"), name="fallow")
+@click.version_option(__version__, "-V", "--version", message="%(prog)s %(version)s")
+def fallow_on_nodes() -> None:
+    """What of fallow runs on nodes. All other commands are in the image `fallow`."""

@@ -28,7 +28,8 @@ _NO_SOURCE: Final = "there is no Prometheus to ask what GPUs did: name one with 
 
 
 class AdviceLine(answers.Shape, frozen=True, kw_only=True):
-    """Ratios 0 to 1; `share`: of what it holds now. None: not known."""
+    """Ratios 0 to 1; `share`: of what it holds now. `replicas`, `mps_clients`: how many such pods could take turns on
+    one GPU, or share it by MPS. None: not known."""
 
     namespace: str
     workload: str
@@ -45,6 +46,8 @@ class AdviceLine(answers.Shape, frozen=True, kw_only=True):
     savings_per_month: float | None
     currency: str
     confidence: str
+    replicas: int | None
+    mps_clients: int | None
 
 
 class AdvicePage(answers.Shape, frozen=True, kw_only=True):
@@ -104,6 +107,7 @@ def _tell(each: Any) -> AdviceLine:
         waste_score=advice.score, wasted_gpu_hours=each.wasted_gpu_hours, recommendation=str(advice.kind),
         because=advice.because, share=round(advice.share, 4), savings_per_month=advice.saves, currency=each.currency,
         confidence="unknown" if advice.score is None else "high" if advice.is_sure else "low",
+        replicas=advice.replicas, mps_clients=advice.clients,
     )
 
 

@@ -17,11 +17,12 @@ from typing import Any, Final
 import click
 import msgspec
 
-from fallow.decide import packing
-from fallow.doors.answers import layouts
+from fallow.decide import packing, sharing
+from fallow.doors.answers import layouts, subjects
 from fallow.doors.answers import packing as answers
 from fallow.doors.cli import main, pack_policies, pack_scenes, pasts, plot, show
 from fallow.model import cluster
+from fallow.model.seen import Input
 from fallow.model.units import Instant
 from fallow.sim import packs, shelf
 from fallow.sim.traces import openb, samples
@@ -195,7 +196,7 @@ def _plan(output: str, **asked: Any) -> None:
         raise click.UsageError("-o policy is for --cluster: a trace has nobody to apply policies to")
     seen = pack_scenes.read_capacity(dict(asked)) if asked["cluster"] else None
     if output == "policy" and seen is not None:
-        _print_policies(seen, now)
+        _print_policies(seen, pack_scenes.read_sharers(dict(asked), now), now)
         return
     live = packing.settle(seen, now) if seen is not None else None
     scene = packs.of_live(live, asked["seed"]) if live is not None else open_scene(asked)
@@ -210,6 +211,8 @@ def _plan(output: str, **asked: Any) -> None:
     if live is not None and seen is not None:
         data |= answers.standing(packing.stand(live, packs.prepare(scene, found.chosen, asked["seed"])))
         data |= answers.consolidation(packing.plan_consolidation(seen, now))
+        crowd = pack_policies.advise(seen, pack_scenes.read_sharers(dict(asked), now))
+        data |= answers.sharers(crowd)
     if answer(output, data, columns, rows):
         return
     show.prose(scene.summary, *scene.notes)
@@ -218,18 +221,21 @@ def _plan(output: str, **asked: Any) -> None:
         _show_table(columns, rows)
     if live:
         _tell_standing(data)
-        show.sentence("Who could share GPUs, as objects to apply: the same command with -o policy.")
+        show.prose(f"Who could share a GPU: {subjects.tell_crowd(crowd)}")
+        show.sentence("The same as objects to apply: the same command with -o policy.")
 
 
-def _print_policies(seen: cluster.Capacity, now: Instant) -> None:
+def _print_policies(seen: cluster.Capacity, sharers: Input[tuple[sharing.Sharer, ...]], now: Instant) -> None:
     import yaml
 
     if not pack_policies.count_small(seen):
         raise click.ClickException("no pod asks for exactly one whole GPU, so there is nobody to share one")
     node = pack_policies.find_node(seen, packing.plan_consolidation(seen, now))
-    for line in pack_policies.explain(seen, node):
+    advice = pack_policies.advise(seen, sharers, node[0] if node is not None else "")
+    for line in pack_policies.explain(seen, node, advice):
         click.echo(show.plain(f"# {line}"))
-    click.echo(yaml.safe_dump_all(pack_policies.make_objects(node), sort_keys=False, explicit_start=True), nl=False)
+    made = pack_policies.make_objects(node, pack_policies.count_replicas(advice))
+    click.echo(yaml.safe_dump_all(made, sort_keys=False, explicit_start=True), nl=False)
 
 
 def _tell_standing(data: Mapping[str, Any]) -> None:

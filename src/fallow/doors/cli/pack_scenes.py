@@ -2,24 +2,30 @@
 
 In: `--trace`, or `--cluster` with the usual kubeconfig. Out: a trace (sim/traces/openb.py), or who runs where and who
 waits.
-The cluster is only read, by one list of nodes and one of pods; no Prometheus is asked.
+The cluster is only read, by one list of nodes and one of pods, and for a plan also who could share what he holds; no
+Prometheus is asked.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
 
 import click
 
 from fallow import logs
-from fallow.decide import packing
+from fallow.clients.kubernetes import api as kube
+from fallow.decide import packing, sharing
 from fallow.doors.cli import interrupts, pasts, show, where
 from fallow.model import cluster
+from fallow.model.seen import Input
 from fallow.model.units import Instant
 from fallow.observe.cluster import hosts
 from fallow.sim import shelf
 from fallow.sim.traces import openb, samples
-from fallow.wiring import reach
+from fallow.wiring import reach, sharers
+
+Found = TypeVar("Found")
 
 
 def options() -> list[click.Parameter]:
@@ -59,9 +65,17 @@ def look(asked: dict[str, Any], now: Instant) -> packing.LiveCluster:
 
 
 def read_capacity(asked: dict[str, Any]) -> cluster.Capacity:
-    async def read() -> cluster.Capacity:
+    return _read(asked, hosts.look)
+
+
+def read_sharers(asked: dict[str, Any], now: Instant) -> Input[tuple[sharing.Sharer, ...]]:
+    return _read(asked, lambda api: sharers.find(api, now))
+
+
+def _read(asked: dict[str, Any], look: Callable[[kube.Api], Coroutine[Any, Any, Found]]) -> Found:
+    async def read() -> Found:
         async with reach.open_api(asked["kubeconfig"], asked["context"]) as (api, _):
-            return await hosts.look(api)
+            return await look(api)
 
     logs.set_up("default", "error")
     with show.refusals():

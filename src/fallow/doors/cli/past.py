@@ -39,10 +39,10 @@ def _history(watch_every: Seconds | None, since: str, **given: Any) -> None:
         raise click.UsageError("--since: from a second to 180d, which is how long anything is kept")
     if given["target"] is not None and given["everywhere"]:
         raise click.UsageError("--all-namespaces goes without KIND/NAME")
-    watch.present(lambda: _draw(given, span), watch_every)
+    watch.present(lambda: draw(given, span), watch_every)
 
 
-def _draw(given: dict[str, Any], span: Seconds) -> show.Shown:
+def draw(given: dict[str, Any], span: Seconds) -> show.Shown:
     heard = asking.ask(given, lambda daemon: _ask_daemon(daemon, given, span))
     if isinstance(heard, asking.Told):
         (rows, place), source = heard.answer, heard.whose

@@ -8,24 +8,27 @@ import logging
 import signal
 import sys
 import time
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Final
 
 from fallow import logs, loop, settings
 from fallow.clients import errors
 from fallow.doors import listen
-from fallow.doors.cli import flags, interrupts, processes
+from fallow.doors.cli import flags, interrupts, processes, reloading
 from fallow.model import decision, units
+from fallow.settings import config_file
 from fallow.wiring import daemon, gaming, helping
 
 log = logging.getLogger("fallow")
 
 
-def start(options: settings.Settings) -> int:
-    """Runs what was asked for; the exit code."""
+def start(options: settings.Settings, given: dict[str, Any], usual: Mapping[str, Any] | None = None) -> int:
+    """Runs what was asked for; the exit code. `given`, `usual`: by which settings are read anew when their file
+    changes."""
     logs.set_up(options.log_format, options.log_level)
     try:
         if options.loop.daemon:
-            return interrupts.run(_watch(options))
+            return interrupts.run(_watch_on(options, given, usual))
         return interrupts.run_shortly(_look_once(options))
     except (settings.UsageError, errors.Misconfigured) as problem:
         log.error("%s", problem)
@@ -66,8 +69,54 @@ def exit_code(cycle: loop.Ended | None) -> int:
     return flags.EXIT_FROZEN if cycle.plan.freeze is not None else 0
 
 
-async def _watch(options: settings.Settings) -> int:
-    """The daemon. Whatever task ends unexpectedly ends the process: half a daemon would look alive and do nothing."""
+async def _watch_on(
+    options: settings.Settings, given: dict[str, Any], usual: Mapping[str, Any] | None
+) -> int:
+    """The daemon, put together anew whenever its file of settings says something else. Those that turn out not to work
+    give way to the former."""
+    path, ending = config_file.find(given, options.environment), asyncio.Event()
+    file = reloading.SettingsFile(path, lambda: _read_again(given, usual), options) if path is not None else None
+    former: settings.Settings | None = None
+    while True:
+        begun = asyncio.Event()
+        try:
+            ended = await _watch(options, file, ending, begun)
+        except Exception as problem:  # whatever it is: by the former settings it has worked
+            if former is None or begun.is_set():
+                raise
+            options, former = _go_back(file, former, problem), None
+            continue
+        if isinstance(ended, int):
+            return ended
+        former, options = options, ended
+        logs.set_up(options.log_format, options.log_level)
+
+
+def _go_back(
+    file: reloading.SettingsFile | None, former: settings.Settings, problem: Exception
+) -> settings.Settings:
+    logs.set_up(former.log_format, former.log_level)
+    defect = None if isinstance(problem, settings.UsageError | errors.ClientError) else problem
+    log.error("the new settings do not work; the former hold on: %s", problem, exc_info=defect)
+    if file is not None:
+        file.holds = former
+    return former
+
+
+def _read_again(given: dict[str, Any], usual: Mapping[str, Any] | None) -> settings.Settings:
+    environ = settings.environment()
+    found = settings.read_flags(config_file.complete(given, environ, usual), environ)
+    if not found.loop.daemon:
+        raise settings.UsageError("a daemon cannot become one look: daemon-mode")
+    return found
+
+
+async def _watch(
+    options: settings.Settings, file: reloading.SettingsFile | None, ending: asyncio.Event, begun: asyncio.Event
+) -> int | settings.Settings:
+    """The daemon, and its exit code; or the settings by which it goes on. Whatever task ends unexpectedly ends the
+    process: half a daemon would look alive and do nothing. `ending`: it was told to end, by whichever settings.
+    `begun`: it is put together, so that its settings do work."""
     processes.calm_collector()
     # A web server: a tenth of a second that one look can do without.
     from fallow.doors.api import app, costs, editions, people
@@ -85,8 +134,7 @@ async def _watch(options: settings.Settings) -> int:
         async with contextlib.AsyncExitStack() as opened:
             made = await opened.enter_async_context(daemon.assemble(options, time.time))
             story = made.loop
-            for number in (signal.SIGTERM, signal.SIGINT):
-                asyncio.get_running_loop().add_signal_handler(number, story.stop)
+            _heed_signals(story, ending)
             latest = editions.Editions(
                 story, options, time.time, kept=made.audit, draw=made.eyes.draw,
                 suspects=lambda: gaming.find_suspects(story),
@@ -108,29 +156,53 @@ async def _watch(options: settings.Settings) -> int:
                     tasks.create_task(server.serve([listener]))
                     servers.append(server)
                 watching = [tasks.create_task(task) for task in [*story.background(), who.live.run()]]
+                following = tasks.create_task(_follow(file, story)) if file is not None else None
                 mode = "acting" if options.mandate.acting else "in dry-run"
                 log.info("watching, %s, every %s", mode, units.humane(pace.interval))
+                begun.set()
                 is_well = await story.run()
+                then = following.result() if following is not None and following.done() else None
+                if following is not None:
+                    following.cancel()
                 who.changes.close()
                 for server in servers:
                     server.stop()
                 for task in watching:
                     task.cancel()
             await story.release()
+            if then is not None and not ending.is_set():
+                return then
             return 0 if is_well else flags.EXIT_NO_DECISION
 
 
+def _heed_signals(story: loop.Loop, ending: asyncio.Event) -> None:
+    """Who is told to end while settings change is not put together anew."""
+    def end() -> None:
+        ending.set()
+        story.stop()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, end)
+    if ending.is_set():
+        story.stop()
+
+
+async def _follow(file: reloading.SettingsFile, story: loop.Loop) -> settings.Settings:
+    found = await file.follow()
+    story.stop()
+    return found
+
+
+_LOGIN: Final = {"dashboard_auth": "kube"}  # by our own name people are asked who they are
+
+
 def _run(**given: Any) -> None:
-    sys.exit(start(flags.read_settings({**_with_login(given), "daemon_mode": True})))
+    asked = {**given, "daemon_mode": True}
+    sys.exit(start(flags.read_settings(asked, usual=_LOGIN), asked, _LOGIN))
 
 
 def _prune(**given: Any) -> None:
-    sys.exit(start(flags.read_settings(_with_login(given))))
-
-
-def _with_login(given: dict[str, Any]) -> dict[str, Any]:
-    """By our own name people are asked who they are, unless somebody says otherwise."""
-    return {**given, "dashboard_auth": given.get("dashboard_auth") or "kube"}
+    sys.exit(start(flags.read_settings(given, usual=_LOGIN), given, _LOGIN))
 
 
 run = flags.FlagCommand(

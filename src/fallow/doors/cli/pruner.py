@@ -16,7 +16,7 @@ from fallow.doors.cli import flags, main
 
 def _start(**given: Any) -> None:
     options = flags.read_settings(given)  # before anything heavy is imported: a usage error answers at once
-    sys.exit(main.load("prune").start(options))
+    sys.exit(main.load("prune").start(options, given))
 
 
 gpu_pruner = flags.FlagCommand(

@@ -24,13 +24,15 @@ if TYPE_CHECKING:
 _MIXES = {
     "weekly": "40 GPUs on weekdays from 9 to 18 h, else 4, made up", "sweeps": "many small jobs at once, made up",
 }
-_COLUMNS = ("WHO", "COST", "OF BOUND", "WAITED", "P95", "LONGEST", "ADDED", "RELEASED", "MOVED")
+_COLUMNS = ("WHO", "COST", "OF BOUND", "OF WORK", "WAITED", "P95", "LONGEST", "ADDED", "RELEASED", "MOVED")
 _NOTES = (
-    "bound: the work alone, by the fraction of the cheapest machine that each job may be on; no boot, no empty GPU, no "
-    "want of stock. WAITED: for a GPU, on average.",
+    "OF WORK: the cost by that of the work alone, by the fraction of the cheapest machine that each job may be on; no "
+    "boot, no empty GPU, no want of stock. OF BOUND: by what somebody would pay who knows every job before, and lives "
+    "by the same cloud and the same policy: machines boot and end, and an empty node stays as long as the policy says. "
+    "WAITED: for a GPU, on average.",
     "fallow: the brain of the controller, by the policy of this cluster (docs/backtest.md). requests only: Karpenter's "
     "rule with its defaults, which grows for who waits at once and moves pods onto fewer nodes. fallow, defaults: a "
-    "policy in which only the share of spot is set; its cooldowns and its patience are in no bound.",
+    "policy in which only the share of spot is set.",
 )
 
 
@@ -65,7 +67,7 @@ def simulate(trace: str, days: float, seed: int, faults: bool, output: str) -> N
     if show.data({"trace": trace, "days": days, "seed": seed, "results": msgspec.to_builtins(results)}, output):
         return
     ours = results[0]
-    show.table(_COLUMNS, [*map(_row, results), ["bound", _money(ours.bound), "1.000", *[""] * 6]])
+    show.table(_COLUMNS, [*map(_row, results), ["the work alone", _money(ours.work), "", "1.000", *[""] * 6]])
     show.sentence(
         f"{ours.jobs} jobs, {ours.gpu_hours:,.0f} GPU-hours of work in {days:g} days of {trace}, seed {seed}.",
         *notes, *_NOTES,
@@ -97,7 +99,8 @@ def _read_jobs(trace: str, days: float, seed: int) -> tuple[list[jobs.GpuJob], l
 
 def _row(one: play.MonthResult) -> list[Any]:
     waits = (units.humane(round(seconds)) for seconds in (one.wait_mean, one.wait_p95, one.wait_longest))
-    return [one.name, _money(one.cost), f"{one.ratio:.3f}", *waits, one.added, one.released, one.moved]
+    shares = (f"{share:.3f}" for share in (one.ratio, one.of_work))
+    return [one.name, _money(one.cost), *shares, *waits, one.added, one.released, one.moved]
 
 
 def _money(amount: float) -> str:

@@ -2,5 +2,5 @@
 
     wire   the scheduler's questions, into our words and back       advice what is known, and the answers
     study  which policy, and its prices, in a process of its own    app    the paths, as a bare ASGI application
-    serve  who may ask, what is followed, the process
+    herald says which places are kept for pods that are moved       serve  who may ask, what is followed, the process
 """

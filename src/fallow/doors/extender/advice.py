@@ -17,14 +17,18 @@ from fallow.clients import errors
 from fallow.clients.kubernetes import api as kube
 from fallow.decide import packing
 from fallow.doors.extender import wire
-from fallow.model.units import Instant, Seconds
-from fallow.observe.cluster import capacity, tenants
+from fallow.model import moving
+from fallow.model.units import HOUR, Instant, Seconds
+from fallow.observe.cluster import capacity, pods, tenants
 from fallow.telemetry import Telemetry
 
 log = logging.getLogger("fallow")
 
 PORTION: Final = 2000  # pods taken in before others have their turn
 NOT_READY, UNREADABLE_POD, DEFECT = "NotReady", "UnreadablePod", "Defect"
+# kube-scheduler asks nothing about a pod that fits nowhere, so that a quiet cluster is long silent.
+ASKED_WITHIN: Final[Seconds] = HOUR
+_MOST_SCHEDULERS: Final = 100  # anybody may name one
 _DECISIONS: Final = "gpu_autoscaler_packing_decisions_total"
 _FALLBACKS: Final = "gpu_autoscaler_packing_fallback_total"
 _NO_POLICY: Final = "none"
@@ -34,14 +38,17 @@ _NEED: Final = names.GPU_MEMORY_NEED.partition("/")[2]  # under our group or the
 class Advisor:
     def __init__(
         self, eyes: tenants.Tenants, api: kube.Api, metrics: Telemetry,
-        monotonic: Callable[[], Instant] = time.monotonic,
+        monotonic: Callable[[], Instant] = time.monotonic, clock: Callable[[], Instant] = time.time,
     ) -> None:
         self._eyes, self._api, self._metrics, self._monotonic = eyes, api, metrics, monotonic
         self.room: packing.LiveRoom | None = None
         self._coming: packing.LiveRoom | None = None  # the next one, while it is filled
+        self._clock, self._defect = clock, ""
+        self._asked: dict[str, Instant] = {}  # by scheduler: when it asked last
         metrics.before_scrape(self._tell)
 
     def _tell(self) -> None:
+        self._metrics.set("gpu_autoscaler_packing_places_kept", sum(self.find_kept().values()))
         promised = len(self.room.promises) if self.room is not None else 0
         self._metrics.set("gpu_autoscaler_packing_reservations", promised)
 
@@ -80,33 +87,78 @@ class Advisor:
         """Raises wire.UNREADABLE."""
         offer = wire.read_offer(body)
         try:
+            self._note_asked(offer.find_scheduler())
             failed = self._find_failed(offer)
-        except Exception:  # a defect of ours must not keep anybody's pod waiting
-            failed = self._be_defect()
+        except Exception as problem:  # a defect of ours must not keep anybody's pod waiting
+            self._be_defect(problem)
+            failed = {}
         return wire.passed(offer, failed)
 
+    def _note_asked(self, scheduler: str) -> None:
+        if len(self._asked) >= _MOST_SCHEDULERS:
+            self._asked.clear()
+        self._asked[scheduler] = self._monotonic()
+
     def _find_failed(self, offer: wire.Offer) -> dict[str, str]:
-        if not offer.says(_NEED):  # there is nothing that the scheduler cannot see
+        held = self._find_held()
+        if not held and not offer.says(_NEED):  # there is nothing that the scheduler cannot see
             return {}
         pod, room = offer.read_pod(), self._find_room()
         if pod is None or isinstance(room, str):
             self._count_fallback(UNREADABLE_POD if pod is None else str(room))
             return {}
         need = tenants.read_gpu_memory(pod.metadata.annotations or {})
-        if need is None:
+        kept = {name for name, place in held.items() if offer.has(name) and _is_kept_from(room, name, place, pod)}
+        if need is None and not kept:
             return {}
-        lacking = room.lacks_gpu_memory(need, offer.names())
-        outcome = "dropped" if lacking else "passed"
-        self._metrics.add(_DECISIONS, 1, (room.policy.name, outcome))
-        return dict.fromkeys(lacking, f"less than {need} MiB of GPU memory is free on its shared GPUs")
+        failed = dict.fromkeys(kept, "a place there is kept for a pod that is moved, or let in by a move")
+        if need is not None:
+            lacking = room.lacks_gpu_memory(need, offer.names())
+            failed |= dict.fromkeys(lacking, f"less than {need} MiB of GPU memory is free on its shared GPUs")
+        self._metrics.add(_DECISIONS, 1, (room.policy.name, "dropped" if failed else "passed"))
+        return failed
+
+    def _find_held(self) -> dict[str, moving.HeldPlace]:
+        """Places that are kept now, and not taken yet, by the name of the node."""
+        if not self._eyes.held:
+            return {}
+        now, taken = self._clock(), self._eyes.taken
+        return {
+            name: place for name, place in self._eyes.held.items()
+            if place.is_kept(now) and moving.name_place(place.move, name) not in taken
+        }
+
+    def find_kept(self) -> dict[str, bool]:
+        """By place, whether it is really kept: there is room for whom it is meant, and their scheduler asks this very
+        process, which neither the one beside a scheduler that does not lead nor a name in a flag tells. Of a place that
+        it could keep, and is not asked about, nothing is said."""
+        try:
+            room = self._find_room()
+            judged = {
+                moving.name_place(place.move, name): self._keeps(room, name, place)
+                for name, place in self._find_held().items()
+            }
+            return {name: is_kept for name, is_kept in judged.items() if is_kept is not None}
+        except Exception as problem:  # who is told so moves nobody
+            self._be_defect(problem)
+            return {moving.name_place(place.move, name): False for name, place in self._eyes.held.items()}
+
+    def _keeps(self, room: packing.LiveRoom | str, name: str, place: moving.HeldPlace) -> bool | None:
+        if isinstance(room, str) or not room.has_place(name, place):
+            return False
+        return True if self._is_asked_by(place.scheduler) else None
+
+    def _is_asked_by(self, scheduler: str) -> bool:
+        asked = self._asked.get(scheduler)
+        return asked is not None and self._monotonic() - asked <= ASKED_WITHIN
 
     def prioritize(self, body: bytes) -> bytes:
         """Raises wire.UNREADABLE."""
         offer = wire.read_offer(body)
         try:
             best = self._find_best(offer)
-        except Exception:
-            self._be_defect()
+        except Exception as problem:
+            self._be_defect(problem)
             best = ()
         return wire.scored(best)
 
@@ -114,8 +166,10 @@ class Advisor:
         pod, room = offer.read_pod(), self._find_room()
         if pod is None or isinstance(room, str):
             return self._have_no_opinion(UNREADABLE_POD if pod is None else str(room))
+        who, held = pods.identify(pod), self._find_held()
+        kept = next((name for name, place in held.items() if place.is_for(*who)), "")
         found = room.rank(
-            pod.metadata.uid, capacity.see_needs(pod), packing.Offered(offer.names, offer.has), self._monotonic()
+            who[0], capacity.see_needs(pod), packing.Offered(offer.names, offer.has), self._monotonic(), kept
         )
         if isinstance(found, packing.NoOpinion):
             return self._have_no_opinion(found)
@@ -145,10 +199,21 @@ class Advisor:
         self._metrics.add(_DECISIONS, 1, (_NO_POLICY, "no_opinion"))
         return ()
 
-    def _be_defect(self) -> dict[str, str]:
-        log.exception("a question of the scheduler was not answered; it decides alone")
+    def _be_defect(self, problem: Exception) -> None:
+        """Counted each time, and said when it becomes another: some of what may fail is tried every second."""
+        if repr(problem) != self._defect:
+            log.exception("a question of the scheduler was not answered, or no place is kept; it decides alone")
+        self._defect = repr(problem)
         self._count_fallback(DEFECT)
-        return {}
 
     def _count_fallback(self, reason: str) -> None:
         self._metrics.add(_FALLBACKS, 1, (reason,))
+
+
+def _is_kept_from(
+    room: packing.LiveRoom, node: str, place: moving.HeldPlace, pod: capacity.CountedPodItem
+) -> bool:
+    """Only where both do not fit. Who has more priority than whom it is kept for is never kept away."""
+    if place.is_for(*pods.identify(pod)) or (pod.spec.priority or 0) > place.priority:
+        return False
+    return room.has_place(node, place, capacity.see_needs(pod)) is False

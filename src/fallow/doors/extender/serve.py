@@ -19,13 +19,13 @@ from typing import Any, Final
 
 import uvicorn
 
-from fallow import settings, telemetry
+from fallow import names, settings, telemetry
 from fallow.clients import errors
 from fallow.clients.kubernetes import api as kube
 from fallow.clients.kubernetes import config
 from fallow.doors import listen
 from fallow.doors.api import bounds
-from fallow.doors.extender import advice, app, study
+from fallow.doors.extender import advice, app, herald, study
 from fallow.observe.cluster.tenants import Tenants
 from fallow.settings.packing import ExtenderSettings
 
@@ -119,9 +119,9 @@ class ExtenderServer(uvicorn.Server):
 
 
 async def run(options: ExtenderSettings) -> int:
-    access = config.load_access(
-        kubeconfig=options.kubeconfig, context=options.context, environment=settings.environment()
-    )
+    environ = settings.environment()
+    access = config.load_access(kubeconfig=options.kubeconfig, context=options.context, environment=environ)
+    home = environ.get("POD_NAMESPACE") or access.namespace or names.SYSTEM_NAMESPACES[0]
     certificates, metrics = _open_certificates(options), telemetry.Telemetry()
     async with kube.Api(access, qps=500, in_flight=50) as api:
         eyes = Tenants(api)
@@ -135,18 +135,24 @@ async def run(options: ExtenderSettings) -> int:
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, _stop, [server for server, _ in servers])
         log.info("listening on %s:%d, %s", *options.address, "by TLS" if certificates is not None else "on loopback")
-        work = [eyes.run(), study.Student(eyes, asked, options.policy).run()]
+        work = [eyes.run(), study.Student(eyes, asked, options.policy).run(), herald.Herald(asked, api, home).run()]
         work += [certificates.keep_fresh()] if certificates is not None else []
         background = [asyncio.create_task(each) for each in work]
+        for each in background:
+            each.add_done_callback(lambda _: _stop([server for server, _ in servers]))
+        ended = list[asyncio.Task[None]]()
         try:
             await asyncio.gather(*(server.serve([listener]) for server, listener in servers))
+            ended = [each for each in background if each.done()]
         finally:
             for each in background:
                 each.cancel()
             await asyncio.gather(*background, return_exceptions=True)
             for _, listener in servers:
                 listener.close()
-    return 0
+    for each in ended:
+        log.error("a part of the extender has ended, and so it does: %s", each.exception() or each.get_coro())
+    return 1 if ended else 0
 
 
 def _open_certificates(options: ExtenderSettings) -> Certificates | None:

@@ -6,6 +6,7 @@ schedulers wrote them small. Both are read; Go reads any case.
 Invariant: nodes that pass are handed back as they came, byte for byte.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -22,6 +23,7 @@ _NULL: Final = msgspec.Raw(b"null")
 _TEXT: Final = msgspec.json.Decoder(str)
 _POD: Final = msgspec.json.Decoder(capacity.CountedPodItem)
 _ENCODER: Final = msgspec.json.Encoder()
+_SCHEDULER: Final = re.compile(rb'"schedulerName":\s*"([^"\\]{1,253})"')
 UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError)
 
 
@@ -55,6 +57,11 @@ class Offer(msgspec.Struct, frozen=True):
         """Whether the text of the pod names this annotation at all: to read a pod only for that would cost as much as
         the whole answer."""
         return key.encode() in bytes(self.pod)
+
+    def find_scheduler(self) -> str:
+        """Of the pod, which is who asks; "" where nobody can tell. Found in the text, as above."""
+        found = _SCHEDULER.findall(bytes(self.pod))
+        return found[0].decode() if len(found) == 1 else ""
 
     def read_pod(self) -> capacity.CountedPodItem | None:
         """None where it cannot be read."""
@@ -108,7 +115,8 @@ def passed(offer: Offer, failed: Mapping[str, str] | None = None) -> bytes:
 
 
 def scored(best: Sequence[str]) -> bytes:
-    """10 for the best, then 9, 8, ... A node that is not named has 0, and the scheduler has less to read."""
+    """10 for the best key, then 9, 8, ... No two nodes have the same key, for the tie order is the last part of it: so
+    each place is a key of its own. A node that is not named has 0, and the scheduler has less to read."""
     return _ENCODER.encode([{"Host": name, "Score": MOST_SCORE - place} for place, name in enumerate(best)])
 
 

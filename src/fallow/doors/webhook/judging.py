@@ -135,6 +135,8 @@ class Judge:
         self, request: reviews.ReviewRequest, pod: admission.PodWanted, meant: Sequence[CostBudget],
         mode: EnforcementMode,
     ) -> Reviewed:
+        if too_many := admission.find_too_many(pod):
+            return await self._ask_rights(request, pod, meant, mode, too_many)
         async with asyncio.timeout(DEADLINE):
             asks = await self._eyes.claims(pod.namespace, pod.claims)
         if isinstance(asks, Unseen):
@@ -146,7 +148,7 @@ class Judge:
 
     async def _ask_rights(
         self, request: reviews.ReviewRequest, pod: admission.PodWanted, meant: Sequence[CostBudget],
-        mode: EnforcementMode, missing: str = "",
+        mode: EnforcementMode, hint: str = "",
     ) -> Reviewed:
         uid, wish = request.uid, admission.find_wish(pod)
         if pod.is_daemons and not await self._find_refusal(request, [_keeps_daemons(pod)]):
@@ -154,7 +156,7 @@ class Judge:
         refused = "" if not wish else await self._find_refusal(request, [_overrides(each) for each in meant])
         if wish and not refused:
             return self._break_glass(request, pod, meant, wish)
-        return _refuse(request, pod, meant, mode, refused, missing)
+        return _refuse(request, pod, meant, mode, refused, hint)
 
     async def _find_refusal(self, request: reviews.ReviewRequest, wishes: Sequence[rights.AccessWish]) -> str:
         """Why whoever asks may not do these; "": they may."""
@@ -200,13 +202,13 @@ def _stumble(uid: str) -> Reviewed:
 
 def _refuse(
     request: reviews.ReviewRequest, pod: admission.PodWanted, meant: Sequence[CostBudget], mode: EnforcementMode,
-    refused: str = "", missing: str = "",
+    refused: str = "", hint: str = "",
 ) -> Reviewed:
-    """`refused`: why an override was not heeded. `missing`: what is not there of all that it names."""
+    """`refused`: why an override was not heeded. `hint`: why its claims count as ones for GPUs."""
     uid, is_blocked = request.uid, mode is EnforcementMode.block
     bound = "" if is_blocked else admission.find_bound(pod, meant)
     if is_blocked or bound:
-        because = "; ".join(text for text in (admission.deny(meant[0]), refused, missing, bound) if text)
+        because = "; ".join(text for text in (admission.deny(meant[0]), refused, hint, bound) if text)
         reason = AdmitReason.Exceeded if is_blocked else AdmitReason.Throttled
         return Reviewed(reviews.deny(uid, because, notes=_notes(meant)), "denied", reason)
     patch = admission.change(pod, meant)

@@ -41,6 +41,7 @@ log = logging.getLogger("fallow")
 RELOAD_EVERY: Final[Seconds] = 5.0
 _LAST: Final[Seconds] = 2.0  # for what is being answered when we are told to stop
 _WAITING: Final = 2048  # connections that are not accepted yet
+_QPS, _IN_FLIGHT = 200, 32  # of what is asked about pods: a turn that came too late would admit them
 _MOST_GREETED: Final = 100  # connections that agree on TLS: each takes a quarter of a MiB, before it said anything
 
 
@@ -143,7 +144,7 @@ async def run(options: WebhookSettings) -> int:
     )
     certificate, metrics = Certificate(options.cert_dir), telemetry.Telemetry()
     certificate.load()
-    async with kube.Api(access) as api:
+    async with kube.Api(access, qps=_QPS, burst=_QPS, in_flight=_IN_FLIGHT) as api:
         known, places = budgets.watch_budgets(api), budgets.watch_namespaces(api)
         owners = budgets.TopOwners(api)
         eyes = _make_eyes(api, known, places, owners, claimed.ClaimReader(api))
@@ -177,7 +178,7 @@ def _make_terms(options: WebhookSettings) -> ShareTerms:
     said = options.sharing
     return ShareTerms(
         exempt=options.exempt, schedulers=said.schedulers, patterns=classes.Patterns(said.patterns),
-        rewrites=said.rewrites, by_claims=said.by_claims,
+        rewrites=said.rewrites, by_claims=said.by_claims, without=said.without,
     )
 
 

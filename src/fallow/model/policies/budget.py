@@ -42,6 +42,9 @@ class PodTraits(msgspec.Struct, frozen=True, kw_only=True):
     around: Input[Mapping[str, str]]  # labels of its namespace
 
 
+MOST_CLAIMS: Final = 16  # of one pod, that are looked at
+
+
 class ClaimWanted(msgspec.Struct, frozen=True, rename="camel"):
     """One of `spec.resourceClaims`: a claim by its name, or a template of one."""
 

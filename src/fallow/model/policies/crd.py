@@ -10,6 +10,7 @@ Pure, but for one thing: a time zone is looked up in the zone database of the ma
 """
 
 import difflib
+import functools
 import re
 import types
 import typing
@@ -262,7 +263,7 @@ def _read_struct(kind: type[S], value: Any, path: str, faults: list[FieldFault])
     if not isinstance(value, Mapping):
         faults.append(FieldFault(path, "is missing" if value is None else "is not a set of fields"))
         return None
-    before, known = len(faults), {field.encode_name: field for field in msgspec.structs.fields(kind)}
+    before, known = len(faults), _fields(kind)
     strange = {f"{path}.{_plain(key)}": _guess(str(key), known) for key in value if key not in known}
     faults.extend(FieldFault(where, f"there is no such field{guess}") for where, guess in strange.items())
     got: dict[str, Any] = {}
@@ -280,6 +281,12 @@ def _read_struct(kind: type[S], value: Any, path: str, faults: list[FieldFault])
     broken = [law for law in _laws(kind) if not law.holds(made)]
     faults.extend(FieldFault(f"{path}.{law.at}" if law.at else path, law.message) for law in broken)
     return made
+
+
+@functools.cache
+def _fields(kind: type[msgspec.Struct]) -> Mapping[str, msgspec.structs.FieldInfo]:
+    """By the name that people write. Found once: msgspec evaluates all annotations at every call."""
+    return {field.encode_name: field for field in msgspec.structs.fields(kind)}
 
 
 def _laws(kind: type[msgspec.Struct]) -> tuple[Law, ...]:

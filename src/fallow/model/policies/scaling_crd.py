@@ -216,7 +216,7 @@ class InFlightStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     count: Annotated[Count, "How many nodes were asked for."]
     token: Annotated[Text, "By which they are known, so that none is asked for twice."]
     since: Annotated[Moment, "When."]
-    base: Annotated[Count, "The cloud's target before."] = 0
+    base: Annotated[Count, "Machines that its group had, or was still to start, before."] = 0
     instance_type: Annotated[Text, "Which machine."] = ""
     zone: Annotated[Text, "In which zone."] = ""
     prewarm: Annotated[Flag, "Whether it was started ahead of demand."] = False

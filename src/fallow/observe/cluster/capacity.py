@@ -13,11 +13,17 @@ from typing import Any, Final
 import msgspec
 
 from fallow import names
-from fallow.model import cluster, kinds, quantities
-from fallow.model.capacity import Machine, Needs
+from fallow.model import classes, cluster, kinds, quantities
+from fallow.model.capacity import LOSES_WORK, Machine, Needs
+from fallow.model.classes import ContainerText, WorkClass, WorkFacts
+from fallow.model.scaling import NodeToleration
 from fallow.observe.cluster import objects, pods
 
-_SELF_EVIDENT: Final = {names.GPU_PRODUCT, names.GPU_PRESENT, names.OS_LABEL, names.ARCH_LABEL}
+_KEEPS_OUT: Final = ("NoExecute", "NoSchedule")
+_COUNTED: Final = {"cpu", "memory", names.GPU, names.GPU_SHARED}
+_OF_MACHINES: Final = {names.OS_LABEL, names.ARCH_LABEL}  # heeded only where a mistake would cost somebody a place
+_SELF_EVIDENT: Final = {names.GPU_PRODUCT, names.GPU_PRESENT, *_OF_MACHINES}
+_PATTERNS: Final = classes.Patterns()
 
 
 class _CountedResources(pods.PodResources, gc=False):
@@ -28,12 +34,21 @@ class _CountedResources(pods.PodResources, gc=False):
         return {**(self.limits or {}), **(self.requests or {})}
 
 
+class _ContainerPort(msgspec.Struct, rename="camel", gc=False):
+    host_port: int = 0  # on the host's network the API server fills it in
+
+
 class CountedContainer(pods.PodContainer, gc=False):
     resources: _CountedResources | None = None
+    ports: Sequence[_ContainerPort] | None = None
+    image: str = ""
+    command: list[str] | None = None
+    args: list[str] | None = None
 
 
 class _PodVolume(msgspec.Struct, rename="camel", gc=False):
     persistent_volume_claim: Any = None
+    ephemeral: Any = None
     host_path: Any = None
 
 
@@ -43,13 +58,20 @@ class CountedSpec(pods.PodSpec, kw_only=True, gc=False):
     overhead: dict[str, str] | None = None
     topology_spread_constraints: list[Any] | None = None
     volumes: list[_PodVolume] | None = None
+    scheduler_name: str = names.DEFAULT_SCHEDULER
+    tolerations: list[NodeToleration] | None = None
 
     def read_affinity(self) -> dict[str, Any]:
         return msgspec.json.decode(self.affinity) or {}
 
 
+class CountedStatus(pods.PodStatus, rename="camel", gc=False):
+    nominated_node_name: str = ""
+
+
 class CountedPodItem(pods.PodItem, kw_only=True, gc=False):
     spec: CountedSpec
+    status: CountedStatus = msgspec.field(default_factory=CountedStatus)
 
 
 class _Taint(msgspec.Struct):
@@ -81,7 +103,7 @@ def see_machine(item: CountedNodeItem, *, is_offered: bool = False) -> Machine:
             cpu=quantities.parse_milli(has.get("cpu", "0"), up=False), pods=_whole(has.get("pods", "110")),
             memory=quantities.parse_mebi(has.get("memory", "0"), up=False), gpu_memory=_read_memory(labels),
             is_renamed=_whole(has.get(names.GPU_SHARED)) > 0,
-            left_out=("" if is_offered else _why_closed(item)) or _why_uncounted(has),
+            left_out=("" if is_offered else why_closed(item)) or _why_uncounted(has), taints=_find_taints(item),
         )
     except ValueError:
         why = "what it has cannot be read"
@@ -100,12 +122,18 @@ def _whole(text: str | None) -> int:
 READERS: Final[Mapping[str, Callable[[str], int]]] = {"cpu": quantities.parse_milli, "memory": quantities.parse_mebi}
 
 
-def _why_closed(item: CountedNodeItem) -> str:
+def _find_taints(item: CountedNodeItem) -> tuple[str, ...]:
+    taints = item.spec.taints or ()
+    return tuple(sorted({each.effect for each in taints if each.key == names.GPU and each.effect in _KEEPS_OUT}))
+
+
+def why_closed(item: CountedNodeItem) -> str:
+    """Why nothing new is to come there; "": it may."""
     if item.spec.unschedulable:
         return "is cordoned"
     if not objects.is_ready(item.status):
         return "is not Ready"
-    if any(taint.effect in ("NoSchedule", "NoExecute") and taint.key != names.GPU for taint in item.spec.taints or ()):
+    if any(taint.effect in _KEEPS_OUT and taint.key != names.GPU for taint in item.spec.taints or ()):
         return "has a taint that only some pods tolerate"
     return ""
 
@@ -131,8 +159,29 @@ def see_needs(item: CountedPodItem) -> Needs:
     return Needs(
         cpu=asked["cpu"], memory=asked["memory"], gpus=asked[names.GPU], shared=asked[names.GPU_SHARED],
         products=(product,) if product else (), unknown=unknown, unclear=_why_unclear(spec),
-        fixed=why_fixed(item.metadata, spec),
+        fixed=why_fixed(item.metadata, spec, find_class(item.metadata, spec)), scheduler=spec.scheduler_name,
+        tolerates=_find_tolerated(spec.tolerations or ()), beyond=_find_beyond(item, asked),
     )
+
+
+def _find_tolerated(tolerations: Sequence[NodeToleration]) -> tuple[str, ...]:
+    """Effects of the taint of GPUs, of whatever value: one that is tolerated by its value alone does not count."""
+    ours = {each.effect for each in tolerations if each.operator == "Exists" and each.key in ("", names.GPU)}
+    return tuple(effect for effect in _KEEPS_OUT if ours & {"", effect})
+
+
+def _find_beyond(item: CountedPodItem, asked: Mapping[str, int]) -> str:
+    spec = item.spec
+    if other := next((name for name in sorted(asked) if asked[name] and name not in _COUNTED), ""):
+        return f"asks for {other}, too"
+    if any(one.persistent_volume_claim is not None or one.ephemeral is not None for one in spec.volumes or ()):
+        return "has a volume that may be of some nodes only"
+    if _OF_MACHINES & set(spec.node_selector or {}):
+        return "selects nodes by their system or architecture"
+    if any(port.host_port for one in (*spec.containers, *(spec.init_containers or ())) for port in one.ports or ()):
+        return "needs a port of its node, which another may have"
+    is_nominated = item.status.nominated_node_name and not spec.node_name
+    return "the scheduler makes room for it already" if is_nominated else ""
 
 
 def add_up(spec: CountedSpec) -> Counter[str]:
@@ -177,19 +226,43 @@ def _why_unclear(spec: CountedSpec) -> str:
     return ""
 
 
-def why_fixed(meta: pods.PodMeta, spec: CountedSpec, *, frees_alone: bool = False) -> str:
+def find_class(meta: pods.PodMeta, spec: CountedSpec) -> WorkClass:
+    """As far as the pod itself and the kind above it tell. What it asks for tells only of who has GPUs."""
+    owner = next((each for each in meta.owner_references or () if each.controller), None)
+    group, kind = (objects.split_version(owner.api_version)[0], owner.kind) if owner is not None else ("", "")
+    gpus, memory = _weigh(spec)
+    return classes.classify(WorkFacts(
+        said=(meta.labels or {}, meta.annotations or {}), owned=kinds.find_class(group, kind),
+        containers=tuple(map(_run_of, spec.containers)), gpus=gpus, memory=memory if gpus else None,
+    ), _PATTERNS).work
+
+
+def _weigh(spec: CountedSpec) -> tuple[int, int]:
+    """GPUs of all its containers, bytes of memory of the largest; what cannot be read is said elsewhere."""
+    try:
+        asked = [_amounts(container) for container in spec.containers]
+    except ValueError:
+        return 0, 0
+    gpus = sum(count for each in asked for name, count in each.items() if name.startswith(names.NVIDIA))
+    return gpus, max((each["memory"] for each in asked), default=0) * 2**20
+
+
+def _run_of(container: CountedContainer) -> ContainerText:
+    return ContainerText(container.image, tuple(container.command or ()), tuple(container.args or ()))
+
+
+def why_fixed(meta: pods.PodMeta, spec: CountedSpec, work: WorkClass, *, frees_alone: bool = False) -> str:
     """Why it must not be moved; "": it may be. `frees_alone`: one that nobody makes again may be, where its people say
     so."""
     marks = {**(meta.labels or {}), **(meta.annotations or {})}
     controller = next((reference.kind for reference in meta.owner_references or () if reference.controller), None)
-    kind_of_work = marks.get(names.WORKLOAD_TYPE, marks.get(names.WORKLOAD_TYPE_ALIAS))
     is_evictable = marks.get(names.EVICTABLE) == "true"
     if names.MIRROR_POD in marks or (controller is None and not (frees_alone and is_evictable)):
         return "has no controller that would make it again"
     if controller == "DaemonSet":
         return "belongs to its node"
-    if (kind_of_work == "training" or controller in kinds.LASTING) and not is_evictable:
-        return "does work that an eviction would lose"
+    if (work is WorkClass.training or controller in kinds.LASTING) and not is_evictable:
+        return LOSES_WORK
     if marks.get(names.KARPENTER_DO_NOT_DISRUPT) == "true" or marks.get(names.SAFE_TO_EVICT) == "false":
         return "asked not to be disrupted"
     if any(one.persistent_volume_claim is not None or one.host_path is not None for one in spec.volumes or ()):

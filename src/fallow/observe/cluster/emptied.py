@@ -13,30 +13,13 @@ import msgspec
 from fallow import names
 from fallow.clients import errors
 from fallow.clients.kubernetes import api as kube
-from fallow.model import cluster, emptying, units
+from fallow.model import cluster, emptying, moving, units
 from fallow.model.emptying import EmptiedPod, NodeNow
 from fallow.model.units import Instant
-from fallow.observe.cluster import capacity, pods
+from fallow.observe.cluster import capacity, objects, pods
+from fallow.observe.cluster.capacity import CountedNodeItem
 
 WhyFixed = Callable[[cluster.Pod, Instant], str]
-
-
-class _Meta(msgspec.Struct, rename="camel"):
-    name: str
-    uid: str
-    resource_version: str
-    namespace: str = ""
-    annotations: dict[str, str] | None = None
-    labels: dict[str, str] | None = None
-
-
-class _Spec(msgspec.Struct):
-    unschedulable: bool = False
-
-
-class _NodeItem(msgspec.Struct):
-    metadata: _Meta
-    spec: _Spec = msgspec.field(default_factory=_Spec)
 
 
 class TouchedNode(msgspec.Struct, frozen=True):
@@ -50,20 +33,23 @@ class TouchedNode(msgspec.Struct, frozen=True):
 class NodeEyes:
     def __init__(self, api: kube.Api, why_fixed: WhyFixed) -> None:
         """`why_fixed`: why a pod must not be moved; "": it may be."""
-        self._api, self._why_fixed = api, why_fixed
+        self._api, self.why_fixed = api, why_fixed
         self._keep = capacity.keeper(pods.PodReader())
 
     async def find_touched(self) -> list[TouchedNode]:
-        selected = self._api.list_pages(kube.NODES, item=_NodeItem, label_selector=names.CONSOLIDATION)
-        return [_touched(each.metadata) async for page in selected for each in page.items]
+        return await self._api.gather(
+            kube.NODES, item=CountedNodeItem, keep=lambda each: _touched(each.metadata),
+            label_selector=names.CONSOLIDATION,
+        )
 
     async def look(self, name: str, now: Instant) -> NodeNow | None:
         """None: there is no such node."""
         try:
-            node = await self._api.get(kube.NODES, None, name, kind=_NodeItem)
+            node = await self._api.get(kube.NODES, None, name, kind=CountedNodeItem)
         except errors.NotFound:
             return None
-        text = (node.metadata.annotations or {}).get(names.EMPTYING)
+        said = node.metadata.annotations or {}
+        text, place = said.get(names.EMPTYING), moving.read_place(said.get(names.PLACE_HELD))
         is_marked = _touched(node.metadata).is_emptying
         record, there = emptying.read(text), await self._list(f"spec.nodeName={name},{pods.ALIVE}", None)
         leaving = record.leaving if record is not None else None
@@ -75,13 +61,13 @@ class NodeEyes:
             pods=tuple(self._see(pod, ready, now) for pod in there), is_cordoned=node.spec.unschedulable,
             record=record, is_broken=record is None and (is_marked or text is not None),
             ready=ready[leaving.owner] if leaving is not None else 0,
+            has_place_held=place is not None and place.is_kept(now),
         )
 
     async def _list(self, fields: str, namespace: str | None) -> list[cluster.Pod]:
-        pages = self._api.list_pages(
-            kube.PODS, item=capacity.CountedPodItem, namespace=namespace, field_selector=fields
+        return await self._api.gather(
+            kube.PODS, item=capacity.CountedPodItem, keep=self._keep, namespace=namespace, field_selector=fields
         )
-        return [self._keep(item) async for page in pages for item in page.items]
 
     async def _count_ready(self, namespaces: Iterable[str], node: str) -> Counter[str]:
         """By the uid of their owner: pods that are Ready on other nodes."""
@@ -93,12 +79,12 @@ class NodeEyes:
         owner = pod.owner.uid if pod.owner else ""
         return EmptiedPod(
             uid=pod.uid, namespace=pod.namespace, name=pod.name, owner=owner, stays=pod.belongs_to_node,
-            is_going=pod.terminating, fixed="" if pod.belongs_to_node else self._why_fixed(pod, now),
+            is_going=pod.terminating, fixed="" if pod.belongs_to_node else self.why_fixed(pod, now),
             ready=ready[owner] + pod.ready,
         )
 
 
-def _touched(meta: _Meta) -> TouchedNode:
+def _touched(meta: objects.Meta) -> TouchedNode:
     said, is_emptying = meta.annotations or {}, (meta.labels or {}).get(names.CONSOLIDATION) == names.BEING_EMPTIED
     began, result = emptying.read(said.get(names.EMPTYING)), said.get(names.EMPTYING_RESULT, "")
     return TouchedNode(meta.name, is_emptying, began.since if began else units.read_instant(result.partition(" ")[0]))

@@ -112,6 +112,13 @@ class PodItem(msgspec.Struct, gc=False):
     status: PodStatus = msgspec.field(default_factory=PodStatus)
 
 
+def identify(item: PodItem) -> tuple[str, str, str]:
+    """Its uid, its namespace, and the uid of its controller ("": it has none)."""
+    meta = item.metadata
+    owner = next((each.uid for each in meta.owner_references or () if each.controller), "")
+    return meta.uid, meta.namespace, owner
+
+
 class _Asked(msgspec.Struct, gc=False):
     """What a pod asks for: GPUs by resource name, in which containers, and whether all of it could be read."""
 

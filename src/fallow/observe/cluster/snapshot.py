@@ -7,7 +7,7 @@ cannot be seen at all raises, and clocks that are apart or not told. While no ob
 look has none.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -31,9 +31,9 @@ class Eyes:
     def __init__(
         self, seen: mirror.Mirror, source: sources.Source, *, clock: Callable[[], Instant],
         lease_annotations: Callable[[], Mapping[str, str]] = dict, lease_term: Callable[[], int | None] = lambda: None,
-        rates: Callable[[], Input[cost.NodeRates]] = lambda: ABSENT,
+        rates: Callable[[Iterable[cluster.Node]], Input[cost.NodeRates]] = lambda nodes: ABSENT,
     ) -> None:
-        """`clock`: ours, by which the others' are looked at. `rates`: what nodes cost, where books are kept."""
+        """`clock`: ours, by which the others' are looked at. `rates`: what these nodes cost, where books are kept."""
         self._mirror = seen
         self._source = source
         self._clock = clock
@@ -142,8 +142,9 @@ class Eyes:
     async def read_use(self, now: Instant) -> device_use.DeviceUse:
         """How busy every GPU was in the last minutes, by node and board. Raises what the source's other side does."""
         held = self._hold(self._mirror.contents.version_of_hosts)
-        self._check_clock("the clock of Prometheus", self._source.clock)
-        return await self._source.read_use(held, now)
+        found = await self._source.read_use(held, now)
+        self._check_clock("the clock of Prometheus", self._source.clock)  # which only its answers tell
+        return found
 
     async def draw(
         self, pods: Sequence[cluster.Pod], gpus: Collection[str], span: usage.DrawnSpan, now: Instant
@@ -175,7 +176,7 @@ class Eyes:
         return cluster.Snapshot(
             taken_at=now, pods=held.pods, evidence=evidence, long_memory=remembered,
             freeze=long_memory.read_freeze(self.lease_annotations(), now), lease_term=self._lease_term(),
-            rates=self._rates(), **facts,
+            rates=self._rates(self._mirror.nodes.known.values()), **facts,
         )
 
     def _look_past(self, rules: Collection[idle.Rule]) -> dict[str, frozenset[str]]:

@@ -1,7 +1,8 @@
 """All pods and nodes as slim as whoever chooses places can do with, and which of them changed since it was asked last.
 
 In: an Api; `run` follows both by short watches. Out: `tenants` and `machines`; `take_changes`, the pods that came, went
-or differ; `why_doubted`, in one word, when what is here must not be relied on.
+or differ; `why_doubted`, in one word, when what is here must not be relied on; `held`, the places that nodes say are
+kept for a pod that is moved, and `taken`, those of them whose pod is there.
 A quiet watch says nothing, alive or cut off. So each is opened anew within 20 seconds: the server then either says what
 came meanwhile or is not heard, and nobody has to guess.
 Invariant: of a change that was not taken in, `take_changes` says so the next time; what is older than 30 seconds, or
@@ -19,7 +20,7 @@ from typing import Final
 from fallow import names
 from fallow.clients import errors
 from fallow.clients.kubernetes import api as kube
-from fallow.model import classes, quantities
+from fallow.model import classes, moving, quantities
 from fallow.model.capacity import Machine, Needs, Tenant
 from fallow.model.units import Seconds
 from fallow.observe.cluster import capacity, following, objects, pods
@@ -44,11 +45,16 @@ class Tenants:
         self._api = api
         self._shared: dict[Needs, Needs] = {}
         self._changed: set[str] = set()
+        self.held: dict[str, moving.HeldPlace] = {}  # by the name of the node
+        self.taken: set[str] = set()  # as moving.name_place calls them
         self._pods = area.follow(
             kube.PODS, capacity.CountedPodItem, self._keep, field_selector=pods.ALIVE, parted=self._part,
             watch_seconds=WATCH_SECONDS,
         )
-        self._nodes = area.follow(kube.NODES, capacity.CountedNodeItem, _see_machine, watch_seconds=WATCH_SECONDS)
+        self._nodes = area.follow(
+            kube.NODES, capacity.CountedNodeItem, self._see_machine, parted=self._lose_machine,
+            watch_seconds=WATCH_SECONDS,
+        )
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -70,6 +76,7 @@ class Tenants:
     def _keep(self, item: capacity.CountedPodItem) -> Tenant:
         self._changed.add(item.metadata.uid)
         needs = capacity.see_needs(item)
+        self._note_taken(item)
         if len(self._shared) > objects.MOST_SHARED:  # of pods long gone, mostly; those alive keep theirs
             self._shared.clear()
         return Tenant(
@@ -77,6 +84,23 @@ class Tenants:
             created_at=item.metadata.creation_timestamp.timestamp(),
             gpu_memory=read_gpu_memory(item.metadata.annotations or {}),
         )
+
+    def _note_taken(self, item: capacity.CountedPodItem) -> None:
+        place = self.held.get(item.spec.node_name) if self.held else None
+        if place is not None and place.is_taken_by(*pods.identify(item), item.metadata.creation_timestamp.timestamp()):
+            self.taken.add(moving.name_place(place.move, item.spec.node_name))
+
+    def _see_machine(self, item: capacity.CountedNodeItem) -> Machine:
+        name = item.metadata.name
+        place = moving.read_place((item.metadata.annotations or {}).get(names.PLACE_HELD))
+        if place is not None:
+            self.held[name] = place
+        elif self.held.pop(name, None) is not None and not self.held:
+            self.taken.clear()
+        return capacity.see_machine(item, is_offered=True)
+
+    def _lose_machine(self, kept: Machine, _: object) -> None:
+        self.held.pop(kept.name, None)
 
     def _part(self, kept: Tenant, _: object) -> None:
         self._changed.add(kept.uid)
@@ -107,10 +131,6 @@ class Tenants:
             if now - each.heard_at > OLDEST:
                 return Doubt.StaleMirror
         return Doubt.UnreadablePods if self._pods.unreadable else None
-
-
-def _see_machine(item: capacity.CountedNodeItem) -> Machine:
-    return capacity.see_machine(item, is_offered=True)
 
 
 def read_gpu_memory(annotations: Mapping[str, str]) -> int | None:

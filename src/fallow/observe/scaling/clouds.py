@@ -7,6 +7,7 @@ Invariant: a cloud that does not answer makes its policy's groups unseen, and ta
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -17,8 +18,14 @@ from fallow.model.machines import CloudMachine, MachineGroup, MachineNotice, Wan
 from fallow.model.policies.scaling import NodeDriver, ScalingPolicy
 from fallow.model.scaling import DriversSeen
 from fallow.model.seen import Input, Known, Unseen, several, sure
+from fallow.model.units import Seconds
 
 FindCloud = Callable[[ScalingPolicy], Cloud | None]
+CloudAnswers: TypeAlias = tuple[
+    Input[tuple[MachineGroup, ...]], Input[tuple[CloudMachine, ...]], Sequence[WantOfMachines]
+]
+
+PATIENCE: Final[Seconds] = 40.0  # for all that one cloud is asked: three tries of ten seconds fit in
 
 
 class CloudsSeen(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,9 +49,11 @@ def may_ask(policy: ScalingPolicy, drivers: Input[DriversSeen]) -> bool:
     return isinstance(drivers, Known) and not (drivers.value.karpenter or drivers.value.cluster_autoscaler)
 
 
-async def look(policies: Iterable[ScalingPolicy], find: FindCloud, drivers: Input[DriversSeen]) -> CloudsSeen:
+async def look(
+    policies: Iterable[ScalingPolicy], find: FindCloud, drivers: Input[DriversSeen], patience: Seconds = PATIENCE
+) -> CloudsSeen:
     asked = [(each, cloud) for each in policies if may_ask(each, drivers) and (cloud := find(each)) is not None]
-    answers = await asyncio.gather(*(_ask(policy, cloud) for policy, cloud in asked))
+    answers = await asyncio.gather(*(_ask_within(patience, policy, cloud) for policy, cloud in asked))
     made = dict(zip((policy.name for policy, _ in asked), answers, strict=True))
     return CloudsSeen(
         groups={name: groups for name, (groups, _, _) in made.items()},
@@ -53,9 +62,16 @@ async def look(policies: Iterable[ScalingPolicy], find: FindCloud, drivers: Inpu
     )
 
 
-async def _ask(policy: ScalingPolicy, cloud: Cloud) -> tuple[
-    Input[tuple[MachineGroup, ...]], Input[tuple[CloudMachine, ...]], Sequence[WantOfMachines]
-]:
+async def _ask_within(patience: Seconds, policy: ScalingPolicy, cloud: Cloud) -> CloudAnswers:
+    try:
+        async with asyncio.timeout(patience):
+            return await _ask(policy, cloud)
+    except TimeoutError:
+        why = Unseen(f"it did not answer within {patience:.0f} s")
+        return why, why, ()
+
+
+async def _ask(policy: ScalingPolicy, cloud: Cloud) -> CloudAnswers:
     ids = sorted({pool.group for pool in policy.pools if pool.group})
     in_flight = {each.pool for each in scaling_status.read(policy.status).in_flight}
     waiting = sorted({pool.group for pool in policy.pools if pool.group and pool.name in in_flight})

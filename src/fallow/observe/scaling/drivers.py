@@ -26,7 +26,6 @@ AUTOSCALING: Final = "autoscaling.x-k8s.io"
 STATUS_MAP: Final = ("kube-system", "cluster-autoscaler-status")
 ASKED: Final[Seconds] = 5 * MINUTE
 _MANAGED: Final = ("cloud.google.com/gke-nodepool", "kubernetes.azure.com/agentpool")
-_BUFFERS: Final = ("v1beta1", "v1alpha1")  # of CapacityBuffer, the first that is served
 
 
 class _PoolSpec(msgspec.Struct):
@@ -88,7 +87,9 @@ class DriverEyes:
             limits = await self._read_limits(pools) if pools is not None else {}
             is_karpenter = bool(limits) or any(names.KARPENTER_NODEPOOL in each for each in labels)
             is_managed = any(key in each for each in labels for key in _MANAGED)
-            buffers = (each for each in _BUFFERS if served.find_version(AUTOSCALING, each, "CapacityBuffer"))
+            buffers = (
+                each for each in names.BUFFER_VERSIONS if served.find_version(AUTOSCALING, each, "CapacityBuffer")
+            )
             requests = served.find_version(AUTOSCALING, "v1", "ProvisioningRequest")
             return Known(DriversSeen(
                 karpenter=is_karpenter, cluster_autoscaler=has_map or is_managed, buffers=next(buffers, ""),

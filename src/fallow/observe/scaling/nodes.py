@@ -13,11 +13,13 @@ import msgspec
 
 from fallow import names
 from fallow.clients.kubernetes import api as kube
-from fallow.model import cluster, emptying, node_facts, quantities, scaling, units
+from fallow.model import cluster, emptying, moving, node_facts, quantities, scaling, units
 from fallow.model.cost import CapacityType
 from fallow.model.machines import CloudMachine
+from fallow.model.moving import HeldPlace
 from fallow.model.policies.scaling import NodePool, PoolTaint, ScalingPolicy
 from fallow.model.scaling import ScaledNode
+from fallow.model.units import Instant
 from fallow.observe.budgets import Watching
 from fallow.observe.cluster import capacity, objects
 from fallow.observe.usage.device_use import DeviceUse
@@ -46,10 +48,11 @@ class ScaledNodeItem(objects.NodeItem):
 
 
 class SeenNode(msgspec.Struct, frozen=True):
-    """`billed`: for who prices it."""
+    """`billed`: for who prices it. `place`: as it stands there, for a pod that is moved."""
 
     node: ScaledNode
     billed: cluster.Node
+    place: HeldPlace | None = None
 
 
 def watch(api: kube.Api, wake: Callable[[], None]) -> Watching[SeenNode]:
@@ -81,7 +84,7 @@ def see(item: ScaledNodeItem) -> SeenNode:
         rests_until=units.read_instant(said.get(names.DRAIN_RESTS_UNTIL)),
         prewarmed_until=units.read_instant(said.get(names.PREWARMED_UNTIL)),
         was_prewarmed=names.PREWARMED_UNTIL in said,
-    ), billed)
+    ), billed, moving.read_place(said.get(names.PLACE_HELD)))
 
 
 def _is_gpu(resource: str) -> bool:
@@ -177,16 +180,40 @@ def _is_alike(node: ScaledNode, pool: NodePool) -> bool:
 
 def join(
     seen: Iterable[SeenNode], policies: Sequence[ScalingPolicy], machines: Iterable[CloudMachine], use: DeviceUse,
-    price_of: Callable[[cluster.Node], float | None],
+    price_of: Callable[[cluster.Node], float | None], twins: Mapping[str, Sequence[str]], now: Instant,
 ) -> tuple[ScaledNode, ...]:
+    """`twins`: as `find_twins` tells them."""
     by_id = {each.provider_id: each for each in machines if each.provider_id}
     return tuple(
         msgspec.structs.replace(
-            place(each.node, policies, by_id), price=price_of(each.billed) if each.node.gpus else None,
-            use=find_use(each.node, use),
+            keep_twin(place(_keep_held(each, now), policies, by_id), twins), use=find_use(each.node, use),
+            price=price_of(each.billed) if each.node.gpus else None,
         )
         for each in seen
     )
+
+
+def _keep_held(seen: SeenNode, now: Instant) -> ScaledNode:
+    if seen.place is None or seen.node.kept or not seen.place.is_kept(now):
+        return seen.node
+    return msgspec.structs.replace(seen.node, kept="a place is kept there for a pod that is moved")
+
+
+def find_twins(seen: Iterable[SeenNode]) -> dict[str, list[str]]:
+    """By the provider's id, nodes that say they are the same machine: at most one of them tells the truth, and who lets
+    one go would end the other's machine."""
+    named: dict[str, list[str]] = {}
+    for each in seen:
+        if each.node.provider_id:
+            named.setdefault(each.node.provider_id, []).append(each.node.name)
+    return {provider_id: every for provider_id, every in named.items() if len(every) > 1}
+
+
+def keep_twin(node: ScaledNode, twins: Mapping[str, Sequence[str]]) -> ScaledNode:
+    others = [name for name in twins.get(node.provider_id, ()) if name != node.name]
+    if not others or node.kept:
+        return node
+    return msgspec.structs.replace(node, kept=f"node {others[0]} says that it is the same machine")
 
 
 def find_use(node: ScaledNode, use: DeviceUse) -> float | None:

@@ -15,8 +15,7 @@ import msgspec
 
 from fallow import names
 from fallow.clients.kubernetes import api as kube
-from fallow.model import classes, kinds
-from fallow.model.classes import ContainerText, WorkClass, WorkFacts
+from fallow.model.classes import WorkClass
 from fallow.model.cluster import PodId
 from fallow.model.scaling import EvictionRank, NodeToleration, ScaledPod, WaitHold
 from fallow.model.seen import Input, Known, sure
@@ -28,13 +27,6 @@ _RANKS: Final = {
     WorkClass.training: EvictionRank.high, WorkClass.inference: EvictionRank.medium,
     WorkClass.notebook: EvictionRank.low, WorkClass.batch: EvictionRank.low,
 }
-_PATTERNS: Final = classes.Patterns()
-
-
-class _RunContainer(capacity.CountedContainer, gc=False):
-    image: str = ""
-    command: list[str] | None = None
-    args: list[str] | None = None
 
 
 class _Gate(msgspec.Struct, gc=False):
@@ -45,14 +37,11 @@ class _WaitCondition(objects.ObjectCondition, gc=False):
     message: str = ""
 
 
-class _WaitStatus(pods.PodStatus, rename="camel", gc=False):
-    nominated_node_name: str = ""
+class _WaitStatus(capacity.CountedStatus, rename="camel", gc=False):
     conditions: Sequence[_WaitCondition] | None = None
 
 
 class _ScaledSpec(capacity.CountedSpec, kw_only=True, gc=False):
-    containers: Sequence[_RunContainer]
-    tolerations: list[NodeToleration] | None = None
     termination_grace_period_seconds: int = 30
     priority: int | None = None
     scheduling_gates: list[_Gate] | None = None
@@ -103,16 +92,20 @@ class PodEyes:
         meta, spec = item.metadata, item.spec
         pod = self._reader.read_counted(item, capacity.see_needs(item))
         asks, unclear = _read_asks(spec)
-        if not spec.node_name and not spec.resource_claims and not _asks_gpus(asks):
-            unclear = ""  # who waits for no GPU keeps no node
-        work = _find_class(item, asks)
+        neighbours = _read_neighbours(spec)
+        apart = not unclear and neighbours.is_apart
+        if not unclear and neighbours.are_minded:
+            unclear = "minds which pods are beside it"
+        if not spec.node_name and (apart or not (spec.resource_claims or _asks_gpus(asks))):
+            unclear = ""  # an empty node does for it; and who waits for no GPU keeps no node
+        work = capacity.find_class(meta, spec)
         said = {**(meta.labels or {}), **(meta.annotations or {})}
         stays = pod.belongs_to_node
         return ScaledPod(
             id=PodId(pod.namespace, pod.name, pod.uid), node=pod.node, asks=self._pool.share(asks), unclear=unclear,
-            fixed="" if stays else capacity.why_fixed(meta, spec, frees_alone=True), held=_find_hold(item),
-            stays=stays, is_going=pod.terminating, is_ready=pod.ready, owner=pod.owner, created_at=pod.created_at,
-            waits_since=pod.unschedulable_since, priority=spec.priority or 0, work=work,
+            apart=apart, fixed="" if stays else capacity.why_fixed(meta, spec, work, frees_alone=True),
+            held=_find_hold(item), stays=stays, is_going=pod.terminating, is_ready=pod.ready, owner=pod.owner,
+            created_at=pod.created_at, waits_since=pod.unschedulable_since, priority=spec.priority or 0, work=work,
             spot_ok={"true": True, "false": False}.get(said.get(names.SPOT_OK, "")),
             rank=_find_rank(said, spec.priority or 0, work), grace=float(spec.termination_grace_period_seconds),
             node_selector=self._pool.share(spec.node_selector), affinity=pods.required_terms(spec.affinity),
@@ -156,13 +149,36 @@ def _read_asks(spec: _ScaledSpec) -> tuple[dict[str, int], str]:
         asks = {name: amount for name, amount in capacity.add_up(spec).items() if amount}
     except ValueError as problem:
         return {}, f"what it asks for cannot be read: {problem}"
-    if spec.resource_claims:
-        return asks, "asks for devices by claims"
-    affinity, required = spec.read_affinity(), "requiredDuringSchedulingIgnoredDuringExecution"
-    is_beside = any((affinity.get(key) or {}).get(required) for key in ("podAffinity", "podAntiAffinity"))
-    if is_beside or any(_must_spread(each) for each in spec.topology_spread_constraints or ()):
-        return asks, "minds which pods are beside it"
-    return asks, ""
+    return asks, "asks for devices by claims" if spec.resource_claims else ""
+
+
+class _Neighbours(msgspec.Struct, frozen=True):
+    """What it minds of who is beside it: pods that must be there, and such that must not."""
+
+    wanted: Sequence[Any]
+    unwanted: Sequence[Any]
+
+    @property
+    def are_minded(self) -> bool:
+        return bool(self.wanted or self.unwanted)
+
+    @property
+    def is_apart(self) -> bool:
+        """All that it minds is that none of them is on its node: then an empty one does. In a zone there may be some
+        all the same."""
+        terms = self.unwanted if not self.wanted else ()
+        return bool(terms) and all(isinstance(each, Mapping) and each.get("topologyKey") == names.HOSTNAME
+                                   for each in terms)
+
+
+def _read_neighbours(spec: _ScaledSpec) -> _Neighbours:
+    affinity = spec.read_affinity()
+    wanted, unwanted = (
+        (affinity.get(key) or {}).get("requiredDuringSchedulingIgnoredDuringExecution") or []
+        for key in ("podAffinity", "podAntiAffinity")
+    )
+    spreads = [each for each in spec.topology_spread_constraints or () if _must_spread(each)]
+    return _Neighbours(wanted, [*unwanted, *spreads])
 
 
 def _asks_gpus(asks: Mapping[str, int]) -> bool:
@@ -191,24 +207,6 @@ def _find_hold(item: ScaledPodItem) -> WaitHold | None:
     if said is None or said.status != "False" or said.reason != "Unschedulable":
         return WaitHold.NotJudged
     return WaitHold.VolumeUnbound if names.UNBOUND_VOLUMES in said.message else None
-
-
-def _find_class(item: ScaledPodItem, asks: Mapping[str, int]) -> WorkClass:
-    """Only of who asks for GPUs: of others nobody asks."""
-    if not _asks_gpus(asks):
-        return WorkClass.batch
-    meta = item.metadata
-    owner = next((each for each in meta.owner_references or () if each.controller), None)
-    group, kind = (objects.split_version(owner.api_version)[0], owner.kind) if owner is not None else ("", "")
-    return classes.classify(WorkFacts(
-        said=(meta.labels or {}, meta.annotations or {}), owned=kinds.find_class(group, kind),
-        gpus=sum(count for name, count in asks.items() if name.startswith(names.NVIDIA)),
-        memory=asks.get("memory", 0) * 2**20, containers=tuple(map(_run_of, item.spec.containers)),
-    ), _PATTERNS).work
-
-
-def _run_of(container: _RunContainer) -> ContainerText:
-    return ContainerText(container.image, tuple(container.command or ()), tuple(container.args or ()))
 
 
 def _find_rank(said: Mapping[str, str], priority: int, work: WorkClass) -> EvictionRank:

@@ -8,6 +8,7 @@ Invariant: what is followed and was not heard of for too long is unseen.
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final
 
 import msgspec
 
@@ -18,14 +19,16 @@ from fallow.model.cost import CapacityType
 from fallow.model.machines import MachineShape
 from fallow.model.policies.scaling import ScalingPolicy
 from fallow.model.scaling import DemandPast, DriversSeen, ScaledNode, ScaledPod, ScalingSight, SpendLimit
-from fallow.model.seen import ABSENT, Input, Known, Register, Unseen, sure
-from fallow.model.units import Instant
+from fallow.model.seen import ABSENT, Input, Known, Register, Unseen, several, sure
+from fallow.model.units import Instant, Seconds
 from fallow.observe import budgets
 from fallow.observe.cluster import pods as pods_of
 from fallow.observe.scaling import clouds, drivers, nodes, pods, policies
 from fallow.observe.usage.device_use import DeviceUse
 
 WhyKept = Callable[[ScaledPod], str]
+
+_HURRIED: Final[Seconds] = 3.0  # that clouds and measurements are waited for while a node ends: GCP tells 30 s before
 
 
 class ScalingSources(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,9 +79,13 @@ class ScalingEyes:
         """Nodes that are drained, or that their clouds take back, as the watch tells it."""
         return tuple(each.node for each in sure(self._nodes.seen) if is_leaving(each.node))
 
-    def find_by_provider(self, provider_id: str) -> ScaledNode | None:
-        found = (each.node for each in sure(self._nodes.seen) if each.node.provider_id == provider_id)
-        return next(found, None) if provider_id else None
+    def find_by_provider(self, provider_id: str) -> Input[tuple[ScaledNode, ...]]:
+        """More than one where somebody claims another's machine: whose it is cannot be told."""
+        found = self._nodes.seen
+        if isinstance(found, Unseen):
+            return found
+        named = (each.node for each in sure(found) if provider_id and each.node.provider_id == provider_id)
+        return several(tuple(named))
 
     @property
     def policies(self) -> Input[tuple[ScalingPolicy, ...]]:
@@ -95,15 +102,20 @@ class ScalingEyes:
         """Somebody waits for a GPU who did not at the last look."""
         return self._pods.is_fresh
 
-    async def look(self, now: Instant) -> ScalingSight:
+    async def look(self, now: Instant, *, hurry: bool = False) -> ScalingSight:
+        """`hurry`: a node ends within minutes, so that nobody is waited for who is slow to answer."""
         self._pods.count()
         asked = self.policies
         seen, stale = self._nodes.seen, self._why_stale()
         known, there = sure(asked), () if stale else sure(seen)
         driving = await self._drivers.look((each.node for each in there), now)
-        cloudy = await clouds.look(known, self._sources.find_cloud, driving)
-        use, unmeasured = await self._measure(now)
-        joined: tuple[ScaledNode, ...] = nodes.join(there, known, cloudy.all_machines, use, self._sources.price_of)
+        cloudy = await clouds.look(
+            known, self._sources.find_cloud, driving, _HURRIED if hurry else clouds.PATIENCE
+        )
+        use, unmeasured = await self._measure(now, _HURRIED if hurry else None)
+        joined: tuple[ScaledNode, ...] = nodes.join(
+            there, known, cloudy.all_machines, use, self._sources.price_of, nodes.find_twins(there), now
+        )
         return ScalingSight(
             taken_at=now, policies=Unseen(stale) if stale else asked,
             pods=Unseen(stale) if stale else await self._see_pods(now, joined),
@@ -122,9 +134,12 @@ class ScalingEyes:
     def _why_stale(self) -> str:
         return budgets.find_stale((self._policies, self._nodes, self._pods.watching), time.monotonic())
 
-    async def _measure(self, now: Instant) -> tuple[DeviceUse, str]:
+    async def _measure(self, now: Instant, patience: Seconds | None) -> tuple[DeviceUse, str]:
         try:
-            return await self._sources.use(now), ""
+            async with asyncio.timeout(patience):
+                return await self._sources.use(now), ""
+        except TimeoutError:
+            return {}, f"it was not told within {patience} s"
         except errors.ClientError as problem:
             return {}, str(problem)
 
@@ -168,7 +183,9 @@ class ScalingEyes:
         except errors.NotFound:
             return None
         node, known = nodes.see(item), sure(self.policies)
-        (joined,) = nodes.join((node,), known, (), {}, self._sources.price_of)
+        others = [each for each in sure(self._nodes.seen) if each.node.uid != node.node.uid]
+        twins = nodes.find_twins((*others, node)) if node.node.provider_id else {}
+        (joined,) = nodes.join((node,), known, (), {}, self._sources.price_of, twins, now)
         why_kept = await self._find_kept(now)
         pages = self._api.list_pages(
             kube.PODS, item=pods.ScaledPodItem, field_selector=f"spec.nodeName={name},{pods_of.ALIVE}"

@@ -131,6 +131,8 @@ class Track:
         self._move(ring, ring.row(minutes), slice(None), self.capacity)
 
     def wipe(self, rows: Columns) -> None:
+        if not self.size:
+            return
         for name, cells in self.fields.items():
             cells[rows] = 0 if name == "count" else np.nan
 
@@ -176,6 +178,8 @@ class Track:
         return self._fold("low", span, np.fmin)
 
     def increase(self, span: Span) -> usage.Floats:
+        if not self.size:
+            return np.empty(0)
         cells = self.fields["grown"][span.rows, : self.size]
         return np.where(np.isnan(cells).all(axis=0), np.nan, np.nansum(cells, axis=0, dtype=np.float64))
 
@@ -191,6 +195,8 @@ class Track:
         return found
 
     def _fold(self, name: Field, span: Span, fold: np.ufunc) -> usage.Floats:
+        if not self.size:
+            return np.empty(0)
         cells = self.fields[name][span.rows, : self.size]
         found: usage.Floats = fold.reduce(cells, axis=0, initial=np.nan).astype(np.float64)
         return found

@@ -436,6 +436,8 @@ def _since(track: buckets.Track, start: Instant) -> usage.Bools:
 
 def _reading(track: buckets.Track, held: usage.Bools, values: usage.Floats, fold: np.ufunc = np.fmax) -> SeriesReading:
     """One value per number; nan where there is a series and no value."""
+    if not track.size:  # most metrics that could be measured are not
+        return SeriesReading(track.series, values)
     numbers, index = np.unique(track.series[held], return_inverse=True)
     folded = np.full(len(numbers), np.nan)
     fold.at(folded, index, values[held])

@@ -13,12 +13,14 @@ import numpy as np
 
 from fallow.model.cost import CapacityType
 from fallow.model.units import DAY, HOUR, MINUTE, Instant, Seconds
-from fallow.sim.cloud import CloudFault, Drought
+from fallow.sim.cloud import CloudFault, Drought, PretendGroup
+from fallow.sim.month import pools
 from fallow.sim.month.ours import Killed, Ours
 
 _EVERY: Final[Seconds] = 5 * HOUR  # on average one begins
 CALM: Final[Seconds] = 3 * HOUR  # at the end
-ODD: Final = {"astray": 0.02, "renamed": 0.05}  # shares of machines
+_ODD: Final = {"astray": 0.02, "renamed": 0.05}  # shares of machines
+_QUOTA: Final = 12  # machines of a group that has one
 
 
 class MonthFault(msgspec.Struct, frozen=True):
@@ -58,6 +60,14 @@ def plan_droughts(begins: Instant, days: float, seed: int) -> Iterator[Drought]:
         zone = str(rng.choice(["zone-a", "zone-b", ""]))
         tier = CapacityType.spot if not zone or rng.random() < 0.8 else None
         yield Drought(at, min(at + float(rng.uniform(HOUR, 4 * HOUR)), begins + days * DAY - CALM), zone, tier)
+
+
+def list_groups() -> Iterator[PretendGroup]:
+    """As they are, but that machines go astray; every other group tells later what it does not have, and one has a
+    quota."""
+    for place, group in enumerate(pools.list_groups(**_ODD)):
+        quota = _QUOTA if group.id == pools.name_pool(CapacityType.on_demand, 2) else None
+        yield msgspec.structs.replace(group, tells_later=bool(place % 2), quota=quota)
 
 
 class MonthTrouble:

@@ -1,8 +1,8 @@
 """Our own side of the month: the brain of scaling, every 30 seconds, with hands that reach into the scene.
 
 In: the scene, the policy, what is out of order (`Senses`). Out: grown and released nodes; what stands on nodes and in
-the policy's status, which outlives us; `memory`, which does not. The order is that of the story: look, plan, write what
-is meant into the status, ask the cloud, write on nodes, let nodes go step by step.
+the policy's status, which outlives us; `memory`, which does not. The order is that of the story: look, plan, grow by
+the hands of the product, which write what is meant into the status first, write on nodes, let nodes go step by step.
 As in the story, who newly waits, or has now waited long enough, brings the next look forward, to ten seconds after the
 last at the earliest: that is how often the rival looks.
 A cycle is left out only while nothing happens in the scene, nobody waits and no time that the brain counts runs out.
@@ -10,38 +10,34 @@ Invariant: `laws` is asked before every pod is sent away, every machine is remov
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from fallow import names
+from fallow.act.growing import Grower, Grown
+from fallow.act.scaling_statuses import ScalingStatuses
 from fallow.clients import errors
+from fallow.clients.kubernetes import api as kube
 from fallow.decide import scaling
 from fallow.model import scaling_status, units
 from fallow.model.cluster import PodId
-from fallow.model.machines import Growth, WantOfMachines
-from fallow.model.policies.scaling import NodePool, ScalingPolicy
-from fallow.model.scaling import (
+from fallow.model.leaving import (
     BeginDrain,
     BeginSpot,
     DeleteNow,
-    DemandPast,
-    DriversSeen,
     EvictNow,
-    Grow,
-    InFlight,
     LeavingNode,
     LeavingStep,
-    PolicyPlan,
     RemoveMachine,
-    ScaledNode,
-    ScalingMemory,
-    ScalingSight,
-    StockOut,
     UndoDrain,
 )
-from fallow.model.seen import Known, Unseen
+from fallow.model.machines import Growth, MachineGroup, WantOfMachines
+from fallow.model.policies.scaling import ScalingPolicy
+from fallow.model.scaling import DemandPast, DriversSeen, ScaledNode, ScalingMemory, ScalingSight
+from fallow.model.scaling_plan import Grow, PolicyPlan
+from fallow.model.seen import Input, Known, Unseen, sure
 from fallow.model.units import HOUR, MINUTE, Instant, Seconds
 from fallow.sim.cloud import CloudFault
 from fallow.sim.month import claims
@@ -100,10 +96,57 @@ class Laws(msgspec.Struct):
         homeless = claims.put(asking, [claims.claim_of(one.group) for one in coming], room)
         return len(homeless) - len(asked)
 
-    def check_growth(self, grow: Grow, started: int, homeless: int) -> None:
+    def check_growth(self, group: str, started: int, homeless: int) -> None:
         """Nothing is grown twice for the same pods."""
-        if grow.pods and started > homeless:
-            self.broken.append(f"{started} of {grow.pool.name} for {homeless} who fit onto none that comes")
+        if started > homeless:
+            self.broken.append(f"{started} of {group} for {homeless} who fit onto none that comes")
+
+    def check_target(self, group: str, before: int, after: int, homeless: int) -> None:
+        """Nothing is asked for twice for the same pods, whether or not there is any: `before`, `after`: how many
+        machines the group lacked."""
+        if after > max(before, homeless):
+            self.broken.append(f"{group} is to start {after} more for {homeless} who fit onto none that comes")
+
+
+class StatusServer:
+    """The API server, as far as it keeps the status of a policy."""
+
+    def __init__(self, ours: "Ours") -> None:
+        self._ours = ours
+
+    async def apply(
+        self, resource: kube.Resource, namespace: str | None, name: str, body: Mapping[str, Any], *, field_manager: str,
+        force: bool = False, dry_run: bool = False, subresource: str | None = None,
+    ) -> dict[str, Any]:
+        self._ours.before_effect()
+        self._ours.status = dict(body["status"])
+        return {}
+
+
+class CheckedHands:
+    """The cloud, with the laws asked at every change. `wanted`: what is being grown for; None: what an earlier self
+    may have asked for."""
+
+    def __init__(self, ours: "Ours") -> None:
+        self._ours = ours
+        self.wanted: Grow | None = None
+
+    async def grow(self, growth: Growth) -> None:
+        ours, cloud, group = self._ours, self._ours.cloud, growth.group
+        ours.before_effect()
+        homeless = ours.laws.count_homeless(ours.scene, ours.policy.provision_patience)
+        lacked, started = cloud.lacking(group), cloud.started
+        await cloud.grow(growth)
+        if self.wanted is not None and self.wanted.pods:
+            ours.laws.check_growth(group, cloud.started - started, homeless)
+            ours.laws.check_target(group, lacked, cloud.lacking(group) + cloud.started - started, homeless)
+        ours.before_effect()
+
+    async def remove(self, group: str, ids: Sequence[str]) -> None:
+        self._ours.before_effect()
+        for each in ids:
+            self._ours.laws.check_stray(self._ours.scene, each)
+        await self._ours.cloud.remove(group, ids)
 
 
 class Ours:
@@ -114,6 +157,7 @@ class Ours:
         self.status: dict[str, Any] = {}
         self.senses, self.laws = Senses(), Laws()
         self.grown = self.released = self.killed = 0
+        self.keeps = policy.unneeded
         self.reasons: dict[str, int] = {}
         self.before_effect: Callable[[], None] = lambda: None  # raises Killed
         self._hours: list[float] = []
@@ -126,6 +170,7 @@ class Ours:
         """As a process that begins anew does."""
         past = msgspec.structs.replace(self.policy, status=self.status)
         self.memory, self._kept = scaling.recall(ScalingMemory(), [past]), scaling.KeptSight()
+        self._asked: set[str] = set()  # tokens of growth that this process asked for
         self._refused: dict[str, set[str]] = {}
         self._refused_at: dict[str, Instant] = {}
         self._due = -math.inf
@@ -175,20 +220,20 @@ class Ours:
         await self._heed_notices()
         self._version = self.scene.version
         sight = await self._look()
+        self.memory = scaling.note_looks(self.memory, sight, self.now)
         plan = scaling.plan(sight, self.memory, self.now, kept=self._kept)
         self.memory = plan.memory
         (mine,) = plan.policies
         if mine.full_at is None:
-            self.status.pop("fullAtGPUs", None)
-        await self._remove_strays(mine)  # while the status still tells of them
-        self._remember(mine.in_flight, mine.stockouts)
-        await self._grow_all(mine)
+            self.status = {key: value for key, value in self.status.items() if key != "fullAtGPUs"}
+        stands = await self._grow_all(mine, sight.groups[self.policy.name])
         for release in mine.releases:
             node = self.scene.nodes.get(release.node)
             if node is not None:
                 self.before_effect()
                 await self._step(node, scaling.begin_drain(release, self._see_node(node), self.now))
         await self._let_go(mine)
+        self._remember(stands)
         self.scene.place()
         self._due = self._find_due(mine)
         self._waited = math.inf if mine.due is None else mine.due
@@ -213,9 +258,7 @@ class Ours:
             machines = [one for each in ids for one in await self.cloud.machines(each)]
             wants = [one for each in ids for one in await self.cloud.wants(each)]
         except errors.ClientError as problem:
-            self.memory = scaling.note_failure(self.memory, self.policy.name, self.now)
             return Unseen(str(problem)), Unseen(str(problem)), ()
-        self.memory = scaling.clear_failures(self.memory, self.policy.name)
         return Known(groups), Known(tuple(machines)), tuple(wants)
 
     def _see_node(self, node: MonthNode) -> ScaledNode:
@@ -262,80 +305,40 @@ class Ours:
 
     # ---- more -------------------------------------------------------------------------------------------------------
 
-    def _remember(self, in_flight: Iterable[InFlight], stockouts: Iterable[StockOut]) -> None:
+    def _remember(self, stands: Grown) -> None:
         """What must not be forgotten stands in the status."""
         self.before_effect()
-        self.status["inFlight"] = scaling_status.write_in_flight(tuple(in_flight))
-        self.status["stockouts"] = scaling_status.write_stockouts(tuple(stockouts))
         failures, last = self.memory.failures.get(self.policy.name, (0, 0.0))
-        self.status |= {"providerFailures": failures, "lastProviderFailureTime": units.rfc3339(last)}
+        self.status = {
+            **self.status, "inFlight": scaling_status.write_in_flight(stands.in_flight),
+            "stockouts": scaling_status.write_stockouts(stands.stockouts),
+            "providerFailures": failures, "lastProviderFailureTime": units.rfc3339(last),
+        }
 
-    async def _grow_all(self, plan: PolicyPlan) -> None:
-        if not plan.grows:
-            return
-        flying, shut = list(plan.in_flight), plan.stockouts
-        targets = await self._find_targets()
-        for number, grow in enumerate(plan.grows):
-            for pool in (grow.pool, *grow.others):
-                base = targets.get(pool.group)
-                if base is None:
-                    continue
-                made = InFlight(
-                    pool=pool.name, tier=pool.tier, count=grow.count, base=base,
-                    token=f"{int(self.now)}-{number}-{pool.name}", since=self.now,
-                )
-                self._remember([*flying, made], shut)
-                try:
-                    await self._ask(grow, pool, made)
-                except (errors.OutOfStock, errors.QuotaSpent) as problem:
-                    shut = scaling.note_shortage(
-                        shut, pool=pool.name, tier=pool.tier, now=self.now,
-                        instance_type=getattr(problem, "instance_type", ""), zone=getattr(problem, "zone", ""),
-                    )
-                    self._remember(flying, shut)
-                    continue
-                except errors.ClientError:
-                    self.memory = scaling.note_failure(self.memory, self.policy.name, self.now)
-                    self._remember(flying, shut)
-                    break
-                flying.append(made)
-                targets[pool.group] = base + grow.count
-                shut = scaling.clear_shortage(shut, pool=pool.name, tier=pool.tier)
-                self._remember(flying, shut)
+    async def _grow_all(self, plan: PolicyPlan, groups: Input[tuple[MachineGroup, ...]]) -> Grown:
+        """By the hands of the product, in the order of its story."""
+        grower = Grower(ScalingStatuses(StatusServer(self)), scaling.note_shortage)
+        targets = {each.id: each.target for each in sure(groups) if each.target is not None}
+        hands = CheckedHands(self)
+        if plan.acts:
+            await grower.ask_again(plan, hands, targets, self._asked)
+            await grower.drop(plan.strays, hands)
+        self._asked |= {each.token for each in plan.in_flight}
+        there, stands = dict(plan.there), Grown(in_flight=plan.in_flight, stockouts=plan.stockouts, said="")
+        for wanted in plan.grows if plan.acts else ():
+            hands.wanted = wanted
+            stands = await grower.grow(plan.policy, wanted, hands, there, stands, self.now)
+            self._asked |= {each.token for each in stands.in_flight}
+            self._note_cloud(failed=bool(stands.failure))
+            if stands.failure:
                 break
+            self.grown += stands.count
+            self.reasons[wanted.reason] = self.reasons.get(wanted.reason, 0) + stands.count
+        return stands
 
-    async def _find_targets(self) -> dict[str, int | None]:
-        """As they now are; none where the cloud does not say, and then nothing is grown."""
-        try:
-            groups = await self.cloud.groups([pool.group for pool in self.policy.pools])
-        except errors.ClientError:
-            return {}
-        return {group.id: group.target for group in groups}
-
-    async def _ask(self, grow: Grow, pool: NodePool, made: InFlight) -> None:
-        self.before_effect()
-        homeless = self.laws.count_homeless(self.scene, self.policy.provision_patience)
-        before = self.cloud.started
-        await self.cloud.grow(Growth(group=pool.group, count=made.count, base=made.base, token=made.token))
-        self.laws.check_growth(grow, self.cloud.started - before, homeless)
-        self.grown += made.count
-        self.reasons[grow.reason] = self.reasons.get(grow.reason, 0) + made.count
-        self.before_effect()
-        self.status["lastScaleUpTime"] = units.rfc3339(self.now)
-        if grow.held is not None:
-            self.status["fullAtGPUs"] = grow.held
-
-    async def _remove_strays(self, plan: PolicyPlan) -> None:
-        for stray in plan.strays:
-            self.before_effect()
-            self.laws.check_stray(self.scene, stray.id)
-            await self._remove(stray.group, stray.id)
-
-    async def _remove(self, group: str, machine: str) -> None:
-        try:
-            await self.cloud.remove(group, [machine])
-        except errors.ClientError:
-            self.memory = scaling.note_failure(self.memory, self.policy.name, self.now)
+    def _note_cloud(self, *, failed: bool) -> None:
+        note = scaling.note_failure(self.memory, self.policy.name, self.now) if failed else None
+        self.memory = note or scaling.clear_failures(self.memory, self.policy.name)
 
     # ---- less -------------------------------------------------------------------------------------------------------
 
@@ -365,14 +368,26 @@ class Ours:
                 self._send_away(node, pod)
             case RemoveMachine(record=drain):
                 node.drain = drain
-                self.laws.check_remove(node)
-                self.before_effect()
-                await self._remove(node.machine.group.id, node.machine.id)
-                self.released += 1
-                self.status["lastScaleDownTime"] = units.rfc3339(self.now)
+                await self._remove(node)
             case UndoDrain(rests=rests):
                 node.drain = node.spot = node.warned_at = node.ends_at = None
                 node.cordoned_by, node.rests_until = "", self.now + rests
+
+    async def _remove(self, node: MonthNode) -> None:
+        """From here on the cooldown runs, if its cloud has heard of it."""
+        self.laws.check_remove(node)
+        self.before_effect()
+        is_new = not node.machine.is_told
+        try:
+            await self.cloud.remove(node.machine.group.id, [node.machine.id])
+        except errors.ClientError:
+            self._note_cloud(failed=True)
+            return
+        self._note_cloud(failed=False)
+        if is_new:
+            self.released += 1
+            self.before_effect()
+            self.status = {**self.status, "lastScaleDownTime": units.rfc3339(self.now)}
 
     def _evict(self, node: MonthNode, pod: PodId) -> None:
         if self.senses.refusing:

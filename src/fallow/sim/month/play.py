@@ -1,8 +1,7 @@
 """Plays a month: the same jobs and the same cloud, once for each who scales; what it cost, how long people waited.
 
-In: jobs, days, a seed, who scales. Out: a MonthResult for each, with a bound that no one can be below.
-The bound is clairvoyant: every second of work that was carried out, by the fraction of the cheapest machine that its
-pod may be on; no boot, no empty GPU, no want of stock. Work that was done twice counts once.
+In: jobs, days, a seed, who scales. Out: a MonthResult for each, with two amounts that it cannot be below (bounds.py):
+the work alone, and what somebody would pay who knows all of it before and lives by the same cloud and policy.
 """
 
 from collections import Counter
@@ -13,22 +12,25 @@ import msgspec
 import numpy as np
 
 from fallow.model.cost import CapacityType
-from fallow.model.units import DAY, HOUR, Instant, parse_instant
+from fallow.model.units import DAY, HOUR, Instant, Seconds, parse_instant
 from fallow.sim.cloud import Drought
-from fallow.sim.month import faults, pools
+from fallow.sim.month import bounds, faults, pools
+from fallow.sim.month.bounds import MonthSpan
 from fallow.sim.month.jobs import GpuJob
 from fallow.sim.month.ours import PACE, Ours
 from fallow.sim.month.rival import Rival
-from fallow.sim.month.scene import MonthPod, Scene
+from fallow.sim.month.scene import Scene
 
 MONDAY: Instant = parse_instant("2026-11-02T00:00:00Z")
 
 
 class Scaler(Protocol):
-    """Who adds and removes nodes, and when it next has to look."""
+    """Who adds and removes nodes, and when it next has to look. `keeps`: how long it leaves a node alone that nobody
+    is on."""
 
     grown: int
     released: int
+    keeps: Seconds
 
     def next_look(self) -> Instant: ...
 
@@ -36,11 +38,14 @@ class Scaler(Protocol):
 
 
 class MonthResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Times in seconds. `moved`: pods that were sent away or lost their node."""
+    """Times in seconds. `work`, `bound`: what the work alone costs, and what a clairvoyant pays by the same policy;
+    `of_work`, `ratio`: the cost by them. `moved`: pods that were sent away or lost their node."""
 
     name: str
     cost: float
+    work: float
     bound: float
+    of_work: float
     ratio: float
     jobs: int
     gpu_hours: float  # of work
@@ -103,7 +108,7 @@ class TroubledMonth(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 async def play_troubled(jobs: Sequence[GpuJob], days: float, *, seed: int) -> TroubledMonth:
     """Ours, with everything that can go wrong; it then has three hours to put all in order."""
     droughts = list(faults.plan_droughts(MONDAY, days, seed))
-    scene = Scene(jobs, list(pools.list_groups(**faults.ODD)), MONDAY, seed=seed, droughts=droughts)
+    scene = Scene(jobs, list(faults.list_groups()), MONDAY, seed=seed, droughts=droughts)
     ours, planned, ticks = make_ours(scene), faults.plan_faults(MONDAY, days, seed), 0
     trouble = faults.MonthTrouble(ours, planned, seed)
     while scene.now < MONDAY + days * DAY:
@@ -120,21 +125,15 @@ async def play_troubled(jobs: Sequence[GpuJob], days: float, *, seed: int) -> Tr
 
 def add_up(name: str, scene: Scene, scaler: Scaler, ticks: int) -> MonthResult:
     everybody = [*scene.over, *scene.pods.values()]
-    bound = find_bound(everybody, scene.now)
+    month = MonthSpan(begins=scene.begins, ends=scene.now, stays=scaler.keeps)
+    work, bound = bounds.find_work(everybody, month), bounds.find_clairvoyant(everybody, month)
     waits = np.array([pod.waited + (0.0 if pod.node or pod.is_done else scene.now - pod.since) for pod in everybody])
     cost = scene.cloud.bill()
     return MonthResult(
-        name=name, cost=cost, bound=bound, ratio=cost / bound if bound else 0.0, jobs=len(everybody),
+        name=name, cost=cost, work=work, bound=bound, of_work=cost / work if work else 0.0,
+        ratio=cost / bound if bound else 0.0, jobs=len(everybody),
         gpu_hours=sum(pod.job.gpus * pod.carried_out(scene.now) for pod in everybody) / HOUR,
         wait_mean=float(waits.mean()), wait_p95=float(np.percentile(waits, 95)), wait_longest=float(waits.max()),
         added=scene.joined, released=scaler.released, taken_back=scene.left - scaler.released,
         moved=sum(pod.turn for pod in everybody), ticks=ticks,
-    )
-
-
-def find_bound(pods: Sequence[MonthPod], now: Instant) -> float:
-    """What the work alone costs, by the fraction of a GPU's hour at the lowest price that each pod may pay."""
-    low, high = pools.PER_GPU[CapacityType.spot], pools.PER_GPU[CapacityType.on_demand]
-    return sum(
-        pod.job.gpus * pod.carried_out(now) / HOUR * (low if pod.job.spot else high) for pod in pods
     )

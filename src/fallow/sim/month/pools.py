@@ -25,6 +25,7 @@ MODEL: Final = "A100-40GB"
 ZONES: Final = ("zone-a", "zone-b")
 _CORES, _MEMORY = 12, 87_040  # by GPU
 _TAKEN_A_DAY: Final = 0.02
+BOOTS: Final = (2 * MINUTE, 4 * MINUTE)  # the shortest and the longest
 
 
 def name_pool(tier: CapacityType, gpus: int) -> str:
@@ -32,7 +33,7 @@ def name_pool(tier: CapacityType, gpus: int) -> str:
 
 
 def list_groups(**more: Any) -> Iterator[PretendGroup]:
-    """`more`: what goes wrong with machines."""
+    """`more`: how the groups are beside that."""
     for tier, per_gpu in PER_GPU.items():
         for gpus in SIZES:
             shape = MachineShape(
@@ -41,7 +42,7 @@ def list_groups(**more: Any) -> Iterator[PretendGroup]:
                 has={names.GPU: gpus, "cpu": 1000 * _CORES * gpus, "memory": _MEMORY * gpus},
             )
             yield PretendGroup(
-                id=name_pool(tier, gpus), shape=shape, tier=tier, zones=ZONES, most=300, boots=(2 * MINUTE, 4 * MINUTE),
+                id=name_pool(tier, gpus), shape=shape, tier=tier, zones=ZONES, most=300, boots=BOOTS,
                 taken_a_day=_TAKEN_A_DAY if tier is CapacityType.spot else 0.0, **more,
             )
 

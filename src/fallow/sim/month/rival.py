@@ -1,7 +1,8 @@
 """The rival: nodes by what pods ask for, and nothing else, as Karpenter's rule does it.
 
-In: the scene. Out: machines, by the same cloud. Who waits is grown for after a batching window of ten seconds: pods are
-put together, largest first, onto as few new machines as hold them, the cheapest that fits, spot where the pod allows.
+In: the scene. Out: machines, by the same cloud. Who waits is grown for after a batching window, of one second at the
+least and ten at the most (its BATCH_IDLE_DURATION and BATCH_MAX_DURATION): pods are put together, largest first, onto
+as few new machines as hold them, the cheapest that fits, spot where the pod allows.
 Nodes that nobody is on go at once; then one whose pods fit onto the others, or onto one that is cheaper and started
 first; no more than a tenth of the nodes at a time (defaults of NodePool v1: consolidateAfter 0s, budgets 10 %, and
 fifteen seconds to make sure). Pods that must not be moved block their node. A pod is moved by being sent away.
@@ -23,12 +24,14 @@ from fallow.sim.month.scene import MonthNode, Scene
 _SURE: Final[Seconds] = 15.0
 _BUDGET: Final = 0.1
 _CALM: Final[Seconds] = 60.0
+_BATCH: Final[Seconds] = 1.0  # without anybody new
 
 
 class Rival:
     """Karpenter's rule, every ten seconds."""
 
     pace: Seconds = 10.0
+    keeps: Seconds = 0.0
 
     def __init__(self, scene: Scene) -> None:
         self.scene, self._cloud = scene, scene.cloud
@@ -43,7 +46,7 @@ class Rival:
         is_calm = scene.version == self._version and scene.now - self._quiet_since > _CALM
         if not is_calm or scene.waiting or self._replacing:
             return soon
-        return max(soon, scene.next_change())
+        return max(soon, scene.next_change() + _BATCH)
 
     async def tick(self) -> None:
         scene = self.scene

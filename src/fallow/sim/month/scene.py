@@ -41,6 +41,7 @@ class MonthPod(msgspec.Struct, kw_only=True, eq=False):
     turn: int = 0
     node: str = ""
     waited: Seconds = 0.0
+    ran: list[tuple[Instant, Instant]] = msgspec.field(default_factory=list)  # without what it does once more
     is_done: bool = False
     seen: ScaledPod | None = None
 
@@ -52,6 +53,10 @@ class MonthPod(msgspec.Struct, kw_only=True, eq=False):
         """Work that counts, without what is done once more."""
         left = self.left - (now - self.since) if self.node else self.left
         return min(self.job.seconds, self.job.seconds - left)
+
+    def list_runs(self, now: Instant) -> list[tuple[Instant, Instant]]:
+        """From when until when it did work that counts."""
+        return [*self.ran, *([(self.since, now)] if self.node else [])]
 
 
 class MonthNode(msgspec.Struct, kw_only=True, eq=False):
@@ -157,20 +162,22 @@ class Scene:
         self.over.append(self.pods.pop(name))
         self.place()
 
-    def _take_off(self, pod: MonthPod) -> None:
+    def _take_off(self, pod: MonthPod, again: Seconds = 0.0) -> None:
+        """`again`: what of its work it does once more."""
         node = self.nodes[pod.node]
         node.free += pod.job.gpus
         del node.pods[pod.job.name]
         node.version += 1
         self.version += 1
         pod.left -= self.now - pod.since
+        pod.ran.append((pod.since, self.now - again))
         pod.node, pod.seen = "", None
 
     def send_away(self, pod: MonthPod) -> None:
         """It is evicted, or its node died: its owner makes it anew, and it waits."""
-        ran = self.now - pod.since
-        self._take_off(pod)
-        pod.left += min(ran, KEPT)
+        again = min(self.now - pod.since, KEPT)
+        self._take_off(pod, again)
+        pod.left += again
         pod.turn += 1
         self._wait(pod)
 

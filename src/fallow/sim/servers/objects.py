@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from fallow import names
+from fallow.model import moving
 from fallow.model.policies import attribution_crd, budget_crd, idle_crd, nodeconfig_crd, scaling_crd, sharing_crd
 from fallow.model.units import Instant
 from fallow.sim import paying
@@ -203,7 +204,9 @@ class Objects:
                 **({names.SPOT_OK: "true"} if part.errand else {}),
             },
         )
-        if workload.mode == "whole" and workload not in self._world.at_gate:
+        if part.model:
+            made["spec"]["nodeSelector"] = {names.GPU_PRODUCT: part.model}
+        elif workload.mode == "whole" and not part.roams and workload not in self._world.at_gate:
             made["spec"]["affinity"] = _UNSHARED
         return patches.json_patch(made, list(workload.patch)) if workload.patch else made
 
@@ -212,6 +215,16 @@ class Objects:
         made = self._make_pod(workload, self._shown[workload.uid], 0, "waiting")
         spec = {name: part for name, part in made["spec"].items() if name != "nodeName"}
         return {"apiVersion": "v1", "kind": "Pod", "metadata": made["metadata"], "spec": spec}
+
+    def find_meant(self, held: moving.HeldPlace) -> nouns.SimWorkload | None:
+        """For whose pod this place is kept."""
+        for uid, shown in self._shown.items():
+            pods = [stores.Key("", "Pod", held.namespace, name) for name in shown.pods]
+            keys = [] if shown.key.namespace != held.namespace else pods if held.pod else [shown.key, *shown.links]
+            found = (self._store.find(key) for key in keys)
+            if any(each.object["metadata"]["uid"] == (held.pod or held.owner) for each in found if each is not None):
+                return self._world.find(uid)
+        return None
 
     def _owner_of(self, workload: nouns.SimWorkload, shown: _Shown, number: int) -> Object:
         """The lowest link; of a leader's workers, a StatefulSet that the leader itself owns."""

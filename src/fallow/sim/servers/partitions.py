@@ -13,7 +13,7 @@ import msgspec
 import yaml
 
 from fallow import names
-from fallow.model import partition
+from fallow.model import moving, partition
 from fallow.settings.sharing import MIG_MAP, PLUGIN_MAP
 from fallow.sim import nvidia
 from fallow.sim.servers import store as stores
@@ -78,12 +78,14 @@ def find_mode(offers: Mapping[str, int], *, by_mps: bool) -> nouns.Mode | None:
 
 
 class PartitionSight(msgspec.Struct, frozen=True):
-    """A node's change and emptying as they stand on it."""
+    """A node's change, emptying and move as they stand on it."""
 
     node: str
     change: partition.RepartitionRecord | None
     emptying: str
     result: str
+    move: moving.MoveRecord | None = None
+    moved: str = ""
 
 
 def look(store: stores.Store, node: str) -> PartitionSight:
@@ -92,5 +94,6 @@ def look(store: stores.Store, node: str) -> PartitionSight:
     text = marks.get(names.REPARTITION)
     return PartitionSight(
         node, partition.read(text) if text else None, marks.get(names.EMPTYING, ""),
-        marks.get(names.EMPTYING_RESULT, ""),
+        marks.get(names.EMPTYING_RESULT, ""), moving.read_record(marks.get(names.MOVE)),
+        marks.get(names.MOVE_RESULT, ""),
     )

@@ -99,6 +99,7 @@ class Part(msgspec.Struct, frozen=True):
     restarts_at: Instant | None = None  # its owner rolls it out anew
     memory: float | None = None  # of each GPU, MiB at most; None: nobody knows
     errand: bool = False  # it may run on a machine that its cloud may take back
+    roams: bool = False  # its pods say nothing of nodes, so that it is known where else they fit
 
     @property
     def pods(self) -> int:

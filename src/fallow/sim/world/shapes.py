@@ -174,9 +174,9 @@ def _condition(type_: str, status: str, at: str, reason: str = "") -> Object:
 def make_pod(
     owner: Object, name: str, *, node: str, gpus: int, resource: str, labels: Mapping[str, str], status: Object
 ) -> Object:
-    meta = owner["metadata"]
-    app = meta.get("labels", {}).get("app", meta["name"])
-    metadata = {"name": name, "namespace": meta["namespace"], "labels": {"app": app, **labels}}
+    meta, said = owner["metadata"], owner["metadata"].get("labels", {})
+    app, own_labels = said.get("app", meta["name"]), {key: said[key] for key in (names.WORKLOAD_TYPE,) if key in said}
+    metadata = {"name": name, "namespace": meta["namespace"], "labels": {"app": app, **own_labels, **labels}}
     spec = {**_template(app, gpus, resource)["spec"], "nodeName": node}
     return own({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": status}, owner)
 

@@ -55,7 +55,12 @@ class FreeSlots:
         fits = self._suits(mode, model) & self._open & (self._counts >= count)
         if not fits.any():
             return None
-        node = int(np.where(fits, self._counts, _MANY).argmin())
+        return self.take_on(int(np.where(fits, self._counts, _MANY).argmin()), count)
+
+    def take_on(self, node: int, count: int) -> tuple[int, ...] | None:
+        """On this one."""
+        if self._counts[node] < count:
+            return None
         self._counts[node] -= count
         return tuple(self._free[node].pop() for _ in range(count))
 

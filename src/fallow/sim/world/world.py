@@ -12,7 +12,7 @@ import functools
 import heapq
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -49,6 +49,13 @@ class _Broken(msgspec.Struct, frozen=True):
 _WELL: Final = _Broken()
 
 
+class KeptPlace(NamedTuple):
+    """For a workload, by its uid. No slots: whoever has them is to leave them, or they were taken."""
+
+    uid: str
+    slots: tuple[int, ...] = ()
+
+
 class World:
     """`start_seconds`: how long a pod takes from its creation until it serves."""
 
@@ -67,6 +74,7 @@ class World:
         self._order, self._queue = itertools.count(), list[SimWorkload]()
         self.is_gated = False  # new pods wait until somebody lets them in
         self.at_gate: list[SimWorkload] = []
+        self.kept: dict[str, KeptPlace] = {}  # by node
         self._lay_slots(list(nodes))
         firsts = itertools.accumulate((part.seats for part in parts), initial=0)
         self.workloads = [settle(*each) for each in zip(parts, itertools.count(), firsts, strict=False)]
@@ -285,11 +293,31 @@ class World:
         self.seat_at = np.append(self.seat_at, np.full(node.slots, -1))
         self.uuids += name_devices(node)
 
+    def keep_place(self, name: str, workload: SimWorkload, *, is_left: bool) -> bool:
+        """For its next pod. `is_left`: who is there leaves it, and this one comes before all who wait. Whether there is
+        such a place."""
+        found = () if is_left else self._free.take_on(self._nodes.index(self.nodes[name]), workload.part.gpus)
+        if found is not None:
+            self.kept[name] = KeptPlace(workload.uid, found)
+        return found is not None
+
+    def free_place(self, name: str) -> None:
+        self._free.give_back(self.kept.pop(name).slots)
+        self._serve_queue()
+
+    def _find_room(self, workload: SimWorkload) -> tuple[int, ...] | None:
+        """Where a place is kept for it, or anywhere."""
+        for name, place in self.kept.items():
+            if place.uid == workload.uid and place.slots and self.nodes[name].mode == workload.mode:
+                self.kept[name] = KeptPlace(workload.uid)
+                return place.slots
+        return self._free.take(workload.mode, workload.part.model, workload.part.gpus)
+
     def evict(self, workload: SimWorkload, number: int) -> None:
         """One of its pods had to go: another comes elsewhere; where there is no room for it alone, all begin anew."""
         self.note_of("evicted", workload.uid, "product")
-        found = self._free.take(workload.mode, workload.part.model, workload.part.gpus)
-        if found is None or workload.part.pods == 1 or workload.state is not SimState.running:
+        found = self._find_room(workload) if workload.part.pods > 1 else None
+        if found is None or workload.state is not SimState.running:
             self._free.give_back(found or ())
             self._leave(workload, SimState.absent)
             self._wait(workload)
@@ -305,6 +333,7 @@ class World:
         self.seat_at[list(found)] = np.arange(seats.start, seats.stop)
         self.pods_version += 1
         self.at(ready_at, functools.partial(self._serve_again, workload, number, uid))
+        self._serve_queue()
 
     def _seats_of(self, workload: SimWorkload, number: int) -> slice:
         first = workload.first_seat + number * workload.part.gpus
@@ -374,13 +403,15 @@ class World:
         self._serve_queue()
 
     def _serve_queue(self) -> None:
-        """First come, first served; whoever does not fit lets the others pass."""
+        """First come, first served, but for whom a place is kept; whoever does not fit lets the others pass."""
+        first = {place.uid for place in self.kept.values()}
+        self._queue.sort(key=lambda each: each.uid not in first)
         self._queue = [each for each in self._queue if each.state is SimState.waiting and not self._start(each)]
 
     def _start(self, workload: SimWorkload) -> bool:
-        part, taken = workload.part, list[tuple[int, ...]]()
+        taken = list[tuple[int, ...]]()
         for _ in workload.pods:
-            found = self._free.take(workload.mode, part.model, part.gpus)
+            found = self._find_room(workload)
             if found is None:
                 self._free.give_back(itertools.chain(*taken))
                 return False

@@ -169,6 +169,7 @@ async def test_what_a_group_is_made_of(more: str, tier: CapacityType, types: tup
     ):
         [found] = await cloud.groups(["g"])
     assert (found.tier, found.instance_types, found.error) == (tier, types, "")
+    assert found.mixes == (tier is CapacityType.on_demand and "MixedInstancesPolicy" in more)
 
 
 @pytest.mark.parametrize(("data", "tier"), [

@@ -24,6 +24,8 @@ BASE = "/subscriptions/s/resourceGroups/RG/providers"
 SETS = f"{BASE}/Microsoft.Compute/virtualMachineScaleSets"
 SET_PATH, POOL_PATH = f"{SETS}/gpu-set", f"{BASE}/Microsoft.ContainerService/managedClusters/cluster/agentPools/gpupool"
 VM = "/subscriptions/s/resourceGroups/MC_RG/providers/Microsoft.Compute/virtualMachineScaleSets/{}/virtualMachines/{}"
+BEHIND = VM.format("aks-gpupool-1-vmss", "").rstrip("/")
+CREATED = "2026-11-17T09:00:00.1234567+00:00"
 
 
 def refusal(status: int, code: str, message: str = "it said", **more: Any) -> web.Response:
@@ -67,6 +69,11 @@ class Azure:
             case "GET", path if path in (f"{SET_PATH}/virtualMachines", f"{POOL_PATH}/machines"):
                 return web.json_response({"value": [
                     self.show(each, state, path.endswith("machines")) for each, state in self.machines.items()]})
+            case "GET", path if path == BEHIND:
+                assert asked.query["api-version"] == "2024-07-01"
+                return web.json_response({"value": [
+                    {"id": VM.format("AKS-GPUPOOL-1-vmss", each), "instanceId": each,
+                     "properties": {"timeCreated": CREATED}} for each in self.machines]})
             case "PATCH", path if path == SET_PATH:
                 assert asked.headers["If-Match"] == '"7"'
                 assert list(json.loads(asked.body)) == ["sku"]
@@ -88,7 +95,7 @@ class Azure:
             return {"id": f"{POOL_PATH}/machines/m", "name": f"aks-gpupool-1-vmss00000{each}", "zones": ["1"],
                     "properties": {"resourceId": where, "provisioningState": state}}
         return {"id": VM.format(SET, each), "instanceId": each, "name": f"gpu-set_{each}", "zones": ["2"],
-                "properties": {"provisioningState": state, "timeCreated": "2026-11-17T09:00:00.1234567+00:00"}}
+                "properties": {"provisioningState": state, "timeCreated": CREATED}}
 
     def delete(self, ids: list[str]) -> web.Response:
         for each in ids:
@@ -137,7 +144,7 @@ async def test_a_group_grows_once_and_loses_exactly_the_machines_that_are_named(
             "azure:///subscriptions/s/resourceGroups/mc_rg/providers/Microsoft.Compute/virtualMachineScaleSets/"
             f"{name}/virtualMachines/1"
         )
-        assert (machines[1].launched_at is not None) is (group == SET)
+        assert {each.launched_at for each in machines} == {parse_instant("2026-11-17T09:00:00.123456Z")}
         for _ in range(2):
             await cloud.remove(group, [machines[1].id, "gone"])
             assert world.target[mine] == 4
@@ -248,7 +255,31 @@ async def test_why_no_machine_came_stands_with_the_set_or_the_pool() -> None:
             (False, "no room", parse_instant("2026-11-17T09:59:00Z")), (True, "quota", None)]
         assert await cloud.wants(POOL) == ()
         world.pool["properties"]["status"] = {"provisioningError": {"code": "AllocationFailed", "message": "none"}}
-        assert [each.is_quota for each in await cloud.wants(POOL)] == [False]
+        world.pool["properties"]["provisioningState"] = "Scaling"  # it was said of what was asked for before
+        assert await cloud.wants(POOL) == ()
+        world.pool["properties"]["provisioningState"] = "Failed"
+        assert [(each.is_quota, each.at) for each in await cloud.wants(POOL)] == [(False, NOW)]
+
+
+async def test_a_pool_that_failed_is_asked_for_the_same_again_and_for_no_more() -> None:
+    world = Azure()
+    async with azure(world) as (cloud, server):
+        await cloud.grow(Growth(group=POOL, count=1, base=2, token="t"))
+        assert changes(server) == []
+        world.pool["properties"]["provisioningState"] = "Failed"
+        await cloud.grow(Growth(group=POOL, count=1, base=2, token="t"))
+    assert (changes(server), world.target[1]) == (["PUT gpupool"], 3)
+
+
+async def test_since_when_a_pools_machine_runs_is_asked_once_of_the_set_behind_it() -> None:
+    world = Azure()
+    async with azure(world) as (cloud, server):
+        for _ in range(3):
+            await cloud.machines(POOL)
+        assert [each.path for each in server.asked].count(BEHIND) == 1
+    world.refuses[("GET", "virtualMachines")] = refusal(403, "AuthorizationFailed")
+    async with azure(world) as (cloud, _):
+        assert [each.launched_at for each in await cloud.machines(POOL)] == [None] * 3
 
 
 GARBAGE = [b"", b"[]", b'{"sku": {"capacity": "three"}}', b'{"sku": {}}', b'{"sku": {"capacity": -1}}', b"\xff",

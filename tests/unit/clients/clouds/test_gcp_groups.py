@@ -70,10 +70,20 @@ class Compute:
         begin = int(asked.query.get("pageToken", "0"))
         listed = [
             {"instance": f"{HOME}/zones/us-central1-a/instances/{name}", "currentAction": action,
-             "instanceStatus": status} for name, (action, status) in self.machines.items()
+             **({"instanceStatus": status, "id": f"77{name[-1]}"} if status else {})}
+            for name, (action, status) in self.machines.items()
         ]
         more = {"nextPageToken": str(begin + 2)} if begin + 2 < len(listed) else {}
         return web.json_response({"managedInstances": listed[begin:begin + 2], **more})
+
+    def on_instances(self, asked: Asked) -> web.Response:
+        assert asked.path == "/compute/v1/projects/p/zones/us-central1-a/instances"
+        assert asked.query["fields"] == "items(id,creationTimestamp),nextPageToken"
+        begin = int(asked.query.get("pageToken", "0"))
+        items = [{"id": f"77{name[-1]}", "creationTimestamp": "2026-11-17T01:58:00.000-08:00"}
+                 for name, (_, status) in self.machines.items() if status]
+        more = {"nextPageToken": str(begin + 2)} if begin + 2 < len(items) else {}
+        return web.json_response({"items": items[begin:begin + 2], **more} if items else {})
 
     def on_listErrors(self, asked: Asked) -> web.Response:  # noqa: N802
         return web.json_response({"items": self.errors})
@@ -145,7 +155,8 @@ async def test_a_group_grows_once_and_loses_exactly_the_machines_that_are_named(
 
 
 @pytest.mark.parametrize(("action", "status", "state"), [
-    ("CREATING", "", "pending"), ("CREATING", "STAGING", "pending"), ("VERIFYING", "RUNNING", "running"),
+    ("CREATING", "", ""), ("RECREATING", "", ""), ("CREATING", "STAGING", "pending"),
+    ("VERIFYING", "RUNNING", "running"),
     ("RECREATING", "RUNNING", "pending"), ("DELETING", "RUNNING", "deleting"), ("ABANDONING", "", "deleting"),
     ("NONE", "STOPPING", "deleting"), ("NONE", "TERMINATED", "gone"), ("RECREATING", "TERMINATED", "pending"),
 ])
@@ -153,7 +164,21 @@ async def test_what_state_a_machine_is_in(action: str, status: str, state: str) 
     compute = Compute()
     compute.machines = {"gpus-0": (action, status)}
     async with gcp(compute) as (cloud, _):
-        assert [each.state.value for each in await cloud.machines(ZONAL)] == [state]
+        assert [each.state.value for each in await cloud.machines(ZONAL)] == ([state] if state else [])
+
+
+async def test_since_when_a_machine_runs_is_asked_once_and_nobodys_business_where_we_may_not() -> None:
+    compute = Compute()
+    async with gcp(compute) as (cloud, server):
+        for _ in range(2):
+            assert {each.launched_at for each in await cloud.machines(ZONAL)} == {NOW - 120}
+        assert verbs(server).count("instances") == 2  # pages
+        compute.machines["gpus-3"] = ("CREATING", "PROVISIONING")
+        assert [each.launched_at for each in await cloud.machines(ZONAL)] == [NOW - 120] * 4
+        assert verbs(server).count("instances") == 4
+    compute.refuses["instances"] = refusal(403, "forbidden")
+    async with gcp(compute) as (cloud, _):
+        assert [each.launched_at for each in await cloud.machines(ZONAL)] == [None] * 4
 
 
 POOL = {"nodePools": [{"instanceGroupUrls": [f"{HOME}/zones/us-central1-a/instanceGroupManagers/gke-c-gpus-grp"],

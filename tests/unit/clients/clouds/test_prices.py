@@ -242,13 +242,35 @@ async def test_aws_spot_prices_are_by_zone_the_newest_each() -> None:
 
 
 async def test_aws_spot_prices_that_are_none() -> None:
-    async with aws(lambda _: sales(("g5.xlarge", "a", "0", LATER), ("g5.xlarge", "b", "-1", LATER))) as (cloud, _):
+    answer = sales(
+        ("g5.xlarge", "us-east-1a", "0", LATER), ("g5.xlarge", "us-east-1b", "-1", LATER),
+        ("g5.xlarge", "us-east-1c", "NaN", LATER), ("g5.xlarge", "us-east-1d", "1e9", LATER),
+        ("g5.xlarge", "eu-west-1a", "0.40", LATER), ("g6.xlarge", "eu-west-1a", "0.40", LATER),
+    )
+    async with aws(lambda _: answer) as (cloud, _):
         found = await cloud.fetch([want("g5.xlarge", "us-east-1", SPOT), want("g6.xlarge", "us-east-1", SPOT)], NOW)
     assert found == FetchedPrices((), (
-        "g5.xlarge in us-east-1 (spot), a: the price is 0",
-        "g5.xlarge in us-east-1 (spot), b: price_per_hour -1 is negative",
+        "g5.xlarge in us-east-1 (spot), us-east-1a: the price is 0",
+        "g5.xlarge in us-east-1 (spot), us-east-1b: price_per_hour -1 is negative",
+        "g5.xlarge in us-east-1 (spot), us-east-1c: price_per_hour 'NaN' is not a number such as 32.77",
+        "g5.xlarge in us-east-1 (spot), us-east-1d: price_per_hour 1e+9 is absurd: more than 10,000 USD",
         "g6.xlarge in us-east-1 (spot): it is not in the history of spot prices",
     ))
+
+
+_LAUGHS = '<!DOCTYPE l [<!ENTITY a "ha">' + "".join(
+    f'<!ENTITY {name} "{f"&{before};" * 50}">' for before, name in zip("abcdefg", "bcdefgh", strict=True)
+) + "]><l>&h;</l>"
+
+
+@pytest.mark.parametrize("text", [
+    "", "{}", "<a>", '<?xml version="1.0" encoding="no-such"?><a/>', '<?xml version="1.0" encoding="gbk"?><a/>',
+    _LAUGHS,
+], ids=["nothing", "JSON", "cut", "an encoding that there is not", "an encoding of several bytes", "a bomb"])
+async def test_aws_spot_prices_that_cannot_be_read_are_told_so(text: str) -> None:
+    async with aws(lambda _: web.Response(text=text, content_type="text/xml")) as (cloud, _):
+        with pytest.raises(errors.BadAnswer, match="an answer that cannot be read"):
+            await cloud.fetch([want("g5.xlarge", "us-east-1", SPOT)], NOW)
 
 
 async def test_aws_throttles_by_a_400_and_is_asked_again() -> None:
@@ -410,6 +432,30 @@ async def test_google_two_prices_of_one_part_are_none() -> None:
     assert found.missing == ("a2-highgpu-1g in us-central1 (on-demand): Core of A2: the price list has 2 prices of it",)
 
 
+@pytest.mark.parametrize(("units", "nanos", "because"), [
+    ("0", 0, "the price is 0"), ("-1", 0, "it is not in the price list"), ("0", -5, "it is not in the price list"),
+    ("NaN", 0, "it is not in the price list"), ("1" * 40, 0, "it is not in the price list"),
+    ("\u0661", 0, "it is not in the price list"),
+], ids=["free", "negative", "negative nanos", "no number", "beyond all", "digits of another script"])
+async def test_google_a_part_that_lies_about_its_price_makes_no_sum(units: str, nanos: int, because: str) -> None:
+    name = f"A2 Instance Core {ON}"
+    lying = [sku(name, units, nanos) if each["description"] == name else each for each in CATALOGUE]
+    async with gcp(lambda _: web.json_response({"skus": lying})) as (cloud, _):
+        assert await cloud.fetch([A2], NOW) == FetchedPrices((), (f"{A2}: Core of A2: {because}",))
+
+
+@pytest.mark.parametrize("cloud", ["gcp", "azure"])
+async def test_pages_without_end_are_given_up(cloud: str) -> None:
+    def turn(asked: Asked) -> web.Response:
+        here = f"http://{asked.headers['Host']}{asked.path}?again"
+        return web.json_response({"skus": CATALOGUE, "nextPageToken": "again", "Items": METERS, "NextPageLink": here})
+
+    opened: Any = gcp(turn) if cloud == "gcp" else azure(turn)
+    async with opened as (fetcher, _):
+        with pytest.raises(errors.BadAnswer, match="more than 100 pages"):
+            await fetcher.fetch([A2 if cloud == "gcp" else NC6], NOW)
+
+
 async def test_google_is_asked_once_an_hour_for_all_of_it() -> None:
     async with gcp() as (cloud, server):
         for at in (NOW, NOW + 600, NOW + HOUR):
@@ -420,7 +466,7 @@ async def test_google_is_asked_once_an_hour_for_all_of_it() -> None:
 # ---- Azure ----------------------------------------------------------------------------------------------------------
 
 
-def meter(price: float, meter_name: str = "NC6s v3", **said: Any) -> dict[str, Any]:
+def meter(price: float | str, meter_name: str = "NC6s v3", **said: Any) -> dict[str, Any]:
     return {
         "currencyCode": "USD", "tierMinimumUnits": 0.0, "retailPrice": price, "unitPrice": price,
         "armRegionName": "eastus", "location": "US East", "effectiveStartDate": "2026-01-01T00:00:00Z",
@@ -472,7 +518,12 @@ async def test_azure_both_prices_from_one_list_by_pages() -> None:
     ([meter(306_000)], "price_per_hour 306000 is absurd: more than 10,000 USD"),
     ([meter(-1)], "price_per_hour -1 is negative"),
     ([meter(0)], "the price is 0"),
-], ids=["nothing", "two prices", "absurd", "negative", "free"])
+    ([meter("NaN")], "its price is no number"), ([meter("sNaN"), meter(3.06)], "its price is no number"),
+    ([meter("Infinity")], "its price is no number"),
+    ([meter("1e999999999")], "price_per_hour 1e+999999999 is absurd: more than 10,000 USD"),
+    ([meter(3.06, serviceName="Cloud Services")], "it is not in the price list"),
+], ids=["nothing", "two prices", "absurd", "negative", "free", "no number", "no number that warns", "endless",
+        "beyond all", "another service"])
 async def test_azure_what_nobody_can_mean_is_no_price(meters: list[Any], because: str) -> None:
     async with azure(lambda _: web.json_response({"Items": meters})) as (cloud, _):
         assert await cloud.fetch([NC6], NOW) == FetchedPrices((), (f"{NC6}: {because}",))

@@ -385,6 +385,12 @@ async def test_a_list_that_is_overtaken_begins_anew_and_says_so(server: wire.Ser
     assert await read_all(client) == [("ab", False), ("bc", True), ("d", False)]
 
 
+async def test_who_gathers_a_list_that_begins_anew_has_everybody_once(server: wire.Server, client: api.Api) -> None:
+    gone = wire.status(410, "Expired", "The provided continue parameter is too old")
+    server.on("GET", "/api/v1/pods", page("ab", following="x"), gone, page("bc", following="y"), page("d"))
+    assert await client.gather(api.PODS, item=Slim, keep=lambda each: each.metadata.uid) == ["b", "c", "d"]
+
+
 async def test_a_list_that_is_always_overtaken_ends(server: wire.Server, client: api.Api) -> None:
     async def answer(request: web.Request) -> web.StreamResponse:
         chosen = wire.status(410, "Expired") if "continue" in request.query else page("a", following="x")

@@ -222,6 +222,24 @@ def server_at(port: int, login: str = "", scheme: str = "smtp") -> mailing.MailS
     return mailing.MailServer.parse(Secret(f"{scheme}://{login}127.0.0.1:{port}"), "fallow <fallow@example.com>")
 
 
+class RefusingInLatin(asyncio.Protocol):
+    def connection_made(self, transport: Any) -> None:
+        self._out = transport
+        self._out.write(b"220 mail\r\n")
+
+    def data_received(self, data: bytes) -> None:
+        is_mail = data[:4].upper() == b"MAIL"
+        self._out.write("550 Absender unzul\u00e4ssig\r\n".encode("latin-1") if is_mail else b"250 ok\r\n")
+
+
+async def test_what_a_server_says_in_another_alphabet_can_be_written_down() -> None:
+    async with await asyncio.get_running_loop().create_server(RefusingInLatin, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(errors.Rejected, match="Absender unzul") as refused:
+            await mail.send(server_at(port), LETTER, patience=HASTY)
+    str(refused.value).encode()
+
+
 async def test_a_letter_is_handed_in_as_text_and_html_and_forges_no_header() -> None:
     inbox = Inbox()
     async with smtp(inbox) as port:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 from tests.unit.decide.budgets import builders
@@ -11,7 +13,7 @@ from fallow.decide.budgets import gates, plan
 from fallow.model import budgets, cluster
 from fallow.model.budgets import AlertState, SendState, WhyEnforced
 from fallow.model.policies import budget
-from fallow.model.seen import Register
+from fallow.model.seen import ABSENT, Register
 
 ENDS = DAY0 + 30 * DAY
 
@@ -86,8 +88,25 @@ def test_who_was_never_reached_is_not_told_that_it_is_over():
     fired = plan.plan([look(make(1000, alert(80, PAGER)), 900, DAY0 + 1)], {}, DAY0 + 1).records
     waiting = {record.key: record for record in fired}
     of = make(1000, alert(80, PAGER), standing=budget.BudgetStanding(last_updated=1.0))
-    (record,) = plan.plan([look(of, 0, ENDS + 1)], waiting, ENDS + 1).records
+    (record,) = plan.plan([look(of, 0, DAY0 + 2)], waiting, DAY0 + 2).records
     assert (record.state, record.sendings) == (AlertState.resolved, ())
+
+
+def test_what_was_not_delivered_by_the_end_of_its_period_is_still_told_and_then_its_end():
+    fired = plan.plan([look(make(1000, alert(80, SLACK, PAGER)), 900, DAY0 + 1)], {}, DAY0 + 1).records
+    of = make(1000, alert(80, SLACK, PAGER), standing=budget.BudgetStanding(last_updated=1.0))
+    (record,) = plan.plan([look(of, 0, ENDS + 1)], {each.key: each for each in fired}, ENDS + 1).records
+    assert record.state is AlertState.resolved
+    assert [(each.channel, each.event, each.state) for each in record.sendings] == [
+        ("slack-1", "fired", "pending"), ("pagerduty-1", "fired", "pending"),
+    ]
+    assert plan.plan([look(of, 0, ENDS + 60)], {record.key: record}, ENDS + 60).records == ()
+    late = _deliver(record)
+    (record,) = plan.plan([look(of, 0, ENDS + 120)], {late.key: late}, ENDS + 120).records
+    assert [(each.channel, each.event, each.state) for each in record.sendings[2:]] == [
+        ("pagerduty-1", "resolved", "pending"),
+    ]
+    assert plan.plan([look(of, 0, ENDS + 180)], {record.key: record}, ENDS + 180).records == ()
 
 
 def test_a_forecast_alert_needs_a_tenth_of_the_period_and_three_evaluations_in_a_row():
@@ -200,24 +219,44 @@ def test_an_override_holds_as_long_as_it_was_asked_for_but_never_longer_than_it_
 # ---- gates -----------------------------------------------------------------------------------------------------------
 
 
-def waiting(name: str, at: float, gpus: int | None = 1, budgets_: tuple[str, ...] = ("b",)) -> budgets.GatedPod:
-    return budgets.GatedPod(
-        ref=cluster.Ref("", "v1", "Pod", "ml", name, name), created_at=at, gpus=gpus, budgets=budgets_,
+def waiting(
+    name: str, at: float, gpus: int | None = 1, budgets_: tuple[str, ...] = ("b",), *, namespace: str = "ml",
+    labels: dict[str, str] | None = None, is_cheap: bool = False,
+) -> gates.HeldPod:
+    pod = budgets.GatedPod(
+        ref=cluster.Ref("", "v1", "Pod", namespace, name, name), created_at=at, gpus=gpus, budgets=budgets_,
         gates=("gpuautoscaler.io/budget",),
     )
+    whose = budget.PodTraits(namespace=namespace, labels=labels or {}, above=ABSENT, around=ABSENT)
+    return gates.HeldPod(pod=pod, whose=whose, is_cheap=is_cheap)
 
 
-def released(pods, throttles, uses):
-    return [pod.ref.name for pod in gates.release(pods, throttles, uses)]
+def holding(name: str = "b", scope: dict[str, Any] | None = None, **throttle: Any) -> dict[str, budget.CostBudget]:
+    rule = budget.EnforcementRule(
+        mode=budget.EnforcementMode.throttle, throttle=budget.ThrottleRule(**throttle), grace=0.0
+    )
+    of = make(1000, scope=budget.SpendScope(**(scope or {"namespaces": ("ml",)})), enforcement=rule)
+    return {name: msgspec.structs.replace(of, name=name)}
+
+
+def released(pods, throttled, uses):
+    return [pod.ref.name for pod in gates.release(pods, throttled, uses)]
 
 
 def test_gates_go_oldest_first_as_far_as_there_is_room():
     pods = [waiting("new", 3), waiting("old", 1, gpus=2), waiting("middle", 2)]
-    cap = {"b": budget.ThrottleRule(max_gpus=8)}
+    cap = holding(max_gpus=8)
     assert released(pods, cap, {"b": gates.ScopeUse(5, 0)}) == ["old", "middle"]
     assert released(pods, cap, {"b": gates.ScopeUse(8, 0)}) == []
     assert released(pods, cap, {}) == []
-    assert released([waiting("odd", 1, gpus=None)], cap, {"b": gates.ScopeUse(0, 0)}) == []
+
+
+@pytest.mark.parametrize(("gpus", "room", "goes_on"), [
+    (0, 1, True), (0, 0, False), (1, 1, True), (2, 1, False), (None, 8, False),
+], ids=["a-part-counts-as-one", "which-there-is-not", "one", "two", "a-claim-is-not-there"])
+def test_every_pod_takes_at_least_one_and_who_cannot_run_waits(gpus, room, goes_on):
+    found = released([waiting("a", 1, gpus=gpus)], holding(max_gpus=8), {"b": gates.ScopeUse(8 - room, 0)})
+    assert found == (["a"] if goes_on else [])
 
 
 def test_without_a_budget_that_holds_them_all_gates_go():
@@ -225,16 +264,33 @@ def test_without_a_budget_that_holds_them_all_gates_go():
 
 
 def test_a_cap_of_spot_nodes_lets_one_pod_go_on_at_a_time():
-    cap = {"b": budget.ThrottleRule(max_spot_instances=5)}
+    cap = holding(max_spot_instances=5)
     pods = [waiting("a", 1), waiting("b", 2)]
     assert released(pods, cap, {"b": gates.ScopeUse(9, 4)}) == ["a"]
     assert released(pods, cap, {"b": gates.ScopeUse(9, 5)}) == []
 
 
 def test_a_pod_that_two_budgets_mean_waits_for_both():
-    caps = {"b": budget.ThrottleRule(max_gpus=8), "c": budget.ThrottleRule(max_gpus=1)}
+    caps = holding(max_gpus=8) | holding("c", max_gpus=1)
     uses = {"b": gates.ScopeUse(0, 0), "c": gates.ScopeUse(1, 0)}
     assert released([waiting("a", 1, budgets_=("b", "c")), waiting("z", 2)], caps, uses) == ["z"]
+
+
+@pytest.mark.parametrize("cap", [{}, {"max_gpus": 100}, {"max_spot_instances": 100}], ids=["alone", "gpus", "nodes"])
+def test_while_on_demand_is_closed_who_could_run_there_waits_however_much_room_there_is(cap):
+    pods = [waiting("unfit", 1), waiting("spot", 2, is_cheap=True)]
+    assert released(pods, holding(block_on_demand=True, **cap), {"b": gates.ScopeUse(0, 0)}) == ["spot"]
+
+
+@pytest.mark.parametrize("cap", [{"max_gpus": 4}, {"max_spot_instances": 4}], ids=["gpus", "nodes"])
+@pytest.mark.parametrize(("scope", "theirs"), [
+    ({"namespaces": ("ml",)}, {}), ({"teams": ("blue",)}, {"labels": {"team": "blue"}}),
+], ids=["of-another-namespace", "by-a-label-of-their-own"])
+def test_strangers_that_name_a_budget_take_none_of_its_room(cap, scope, theirs):
+    strangers = [waiting(f"x{at}", at, namespace="stranger", **theirs) for at in range(5)]
+    mine = waiting("job", 100, labels={"team": "blue"})
+    found = released([*strangers, mine], holding(scope=scope, **cap), {"b": gates.ScopeUse(0, 0)})
+    assert "job" in found
 
 
 # ---- what only tenants say -------------------------------------------------------------------------------------------

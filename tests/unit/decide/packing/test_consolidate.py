@@ -52,6 +52,7 @@ def test_an_empty_node_is_no_home_that_would_only_move_the_hole() -> None:
     (tenant("p", "low", fixed="does work that an eviction would lose"), "would lose"),
     (tenant("p", "low", fixed="asked not to be disrupted"), "asked not to be disrupted"),
     (tenant("p", "low", unclear="minds which pods are beside it"), "minds which pods"),
+    (tenant("p", "low", beyond="asks for rdma/hca, too"), "asks for rdma/hca"),
     (tenant("p", "low", created_at=NOW - 599), "has hardly begun"),
     (change(tenant("p", "low"), annotations={names.ACK_UNTIL: units.rfc3339(NOW + 60)}), "acknowledgement"),
     (change(tenant("p", "low"), annotations={names.ACK_UNTIL_ALIAS: units.rfc3339(NOW + 60)}), "acknowledgement"),
@@ -63,12 +64,43 @@ def test_one_who_must_stay_keeps_the_node(odd: cluster.Pod, why: str) -> None:
     assert (stays.reason, why in stays.because, "ml/p must stay" in stays.because) == ("Unmovable", True, True)
 
 
+@pytest.mark.parametrize(("taints", "tolerates", "goes"), [
+    ((), (), True), (("NoSchedule",), (), False), (("NoSchedule",), ("NoSchedule",), True),
+    (("NoExecute", "NoSchedule"), ("NoSchedule",), False),
+])
+def test_a_node_whose_taint_a_pod_does_not_tolerate_is_no_home(
+    taints: tuple[str, ...], tolerates: tuple[str, ...], goes: bool
+) -> None:
+    tainted = [msgspec.structs.replace(each, taints=taints) if each.name == "used" else each for each in CLUSTER]
+    found = plan(tainted, tenant("p", "low", tolerates=tolerates), *USED)
+    assert (found.chosen is not None) == goes
+    assert goes or {each.node: each.reason for each in found.staying}["low"] == "NoRoomElsewhere"
+
+
 def test_an_acknowledgement_that_is_over_keeps_nobody_and_what_else_keeps_it_is_heeded() -> None:
     pod = change(tenant("p", "low"), annotations={names.ACK_UNTIL: units.rfc3339(NOW - 60)})
     assert plan(CLUSTER, pod, *USED).chosen is not None
     found = plan(CLUSTER, pod, *USED, why_kept=lambda each: "ada keeps it" if each.uid == pod.uid else "")
     assert found.chosen is None
     assert "ml/p must stay: ada keeps it" in {each.because for each in found.staying}
+
+
+TRAINS = {names.WORKLOAD_TYPE: "Training"}
+
+
+@pytest.mark.parametrize(("of_pod", "of_workload", "of_namespace", "stays"), [
+    ({}, {}, {}, False), ({}, TRAINS, {}, True), ({}, {}, TRAINS, True), (TRAINS, {}, {}, True),
+    ({names.EVICTABLE: "true"}, TRAINS, TRAINS, False), ({names.WORKLOAD_TYPE: "serving"}, TRAINS, TRAINS, False),
+    ({}, {names.WORKLOAD_TYPE: "dev"}, TRAINS, False),
+], ids=["nobody", "owner", "namespace", "pod", "evictable", "pod-first", "owner-first"])
+def test_who_trains_by_what_its_people_say_stays(
+    of_pod: dict[str, str], of_workload: dict[str, str], of_namespace: dict[str, str], stays: bool
+) -> None:
+    pod, workload = change(tenant("p", "low"), labels=of_pod), owned(of_workload)
+    namespaces = Register({"ml": cluster.Namespace("ml", of_namespace, {})})
+    why_kept = packing.find_kept([pod], [workload], namespaces, idle.Mandate(), NOW)
+    assert why_kept(pod) == ("does work that an eviction would lose" if stays else "")
+    assert (plan(CLUSTER, pod, *USED, why_kept=why_kept).chosen is None) == stays
 
 
 def owned(annotations: dict[str, str]) -> cluster.Workload:

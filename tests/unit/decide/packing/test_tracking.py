@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from fallow.decide import packing
 from fallow.decide.packing import fragments, reserve, tracking
+from fallow.model import moving
 from fallow.model.capacity import Machine, Needs, Tenant
 
 NOW = 100.0
@@ -134,18 +135,18 @@ def test_a_shared_node_lacks_gpu_memory_only_where_that_is_certain() -> None:
     )
     everywhere = ("s", "unknown", "whole", "nobody")
     assert room.lacks_gpu_memory(80_001, everywhere) == ["s"]
-    room.see("1", tenant("1", "s", SHARE, 60_000))
-    assert (room.lacks_gpu_memory(20_000, everywhere), room.lacks_gpu_memory(20_001, everywhere)) == ([], ["s"])
+    room.see("1", tenant("1", "s", SHARE, 15_000))
+    assert (room.lacks_gpu_memory(65_000, everywhere), room.lacks_gpu_memory(65_001, everywhere)) == ([], ["s"])
     room.see("1", None)
     assert room.lacks_gpu_memory(80_000, everywhere) == []
 
 
-def test_who_claims_gpu_memory_and_holds_no_gpu_or_more_than_a_gpu_has_keeps_nobody_away() -> None:
+def test_who_claims_gpu_memory_and_holds_no_gpu_or_more_than_its_share_has_keeps_nobody_away() -> None:
     room = make_room(machine("s", gpus=2, replicas=4, gpu_memory=80_000))
     room.see("none", tenant("none", "s", Needs(cpu=100, memory=128), 1_000_000))
     assert room.lacks_gpu_memory(160_000, ("s",)) == []
     room.see("much", tenant("much", "s", SHARE, 1_000_000))
-    assert (room.lacks_gpu_memory(80_000, ("s",)), room.lacks_gpu_memory(80_001, ("s",))) == ([], ["s"])
+    assert (room.lacks_gpu_memory(140_000, ("s",)), room.lacks_gpu_memory(140_001, ("s",))) == ([], ["s"])
     for uid in ("much", "none"):
         room.see(uid, None)
     assert room.lacks_gpu_memory(160_000, ("s",)) == []
@@ -220,3 +221,21 @@ def test_offered_all_nodes_the_best_is_what_the_engine_would_take(seed: int, pol
         assert best[:1] == (() if taken is None else (ground.nodes.names[taken.node],))
         if best:
             room.see(str(number), tenant(str(number), best[0], needs))
+
+
+def test_what_was_tried_is_undone_also_where_it_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A defect while two are tried in one place must not leave the first of them there."""
+    room = make_room(machine("a", gpus=4))
+    place = moving.HeldPlace(v=1, move="m", namespace="ml", until=0.0, cpu=4000, memory=8192, gpus=1, shared=0)
+    find, asked = room._find_seat, list[packing.PackingPod]()
+
+    def fail(pod: packing.PackingPod, row: int) -> packing.Placement | None:
+        asked.append(pod)
+        if len(asked) == 2:
+            raise OverflowError("absurd")
+        return find(pod, row)
+
+    monkeypatch.setattr(room, "_find_seat", fail)
+    with pytest.raises(OverflowError):
+        room.has_place("a", place, ONE)
+    assert room.allocated == 0

@@ -9,7 +9,8 @@ from fallow.model.cluster import Owner, PodId
 from fallow.model.cost import CapacityType
 from fallow.model.machines import MachineGroup
 from fallow.model.policies.scaling import MachineProvider, NodePool, ScalingMode, ScalingPolicy
-from fallow.model.scaling import PolicyPlan, ScaledNode, ScaledPod, ScalingMemory, ScalingPlan, ScalingSight
+from fallow.model.scaling import ScaledNode, ScaledPod, ScalingMemory, ScalingSight
+from fallow.model.scaling_plan import PolicyPlan, ScalingPlan
 from fallow.model.seen import ABSENT, Known, several
 
 NOW = 1_800_000_000.0

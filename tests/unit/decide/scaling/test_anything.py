@@ -16,13 +16,13 @@ from fallow.model.scaling import (
     DrainKind,
     DrainRecord,
     InFlight,
-    PolicyPlan,
     ScaledNode,
     ScaledPod,
     ScalingMemory,
     ScalingSight,
     WaitHold,
 )
+from fallow.model.scaling_plan import PolicyPlan
 from fallow.model.seen import Known, Unseen
 
 POOLS = {"main": ON_DEMAND, "cheap": SPOT}
@@ -147,7 +147,7 @@ def check_growth(seen: ScalingSight, made: PolicyPlan) -> None:
     assert len({each.token for each in made.in_flight}) == len(made.in_flight)
 
 
-@settings(max_examples=250, deadline=None)
+@settings(deadline=None)
 @given(seen=sights(), since=some.dictionaries(some.sampled_from([f"uid-n{at}" for at in range(7)]), AGES))
 def test_nothing_is_moved_without_a_place_nor_grown_without_need(seen: ScalingSight, since: dict[str, float]) -> None:
     memory = ScalingMemory(unneeded={uid: NOW - age for uid, age in since.items()}, busy={"default": NOW - 900})

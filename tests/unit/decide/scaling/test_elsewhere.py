@@ -4,10 +4,11 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.unit.decide.scaling.stage import NOW, first, look, node, pod, pods, policy, pool, sight
+from tests.unit.decide.scaling.stage import GPU, NOW, first, look, node, pod, pods, policy, pool, sight
 
 from fallow.model.policies.scaling import NodeDriver
-from fallow.model.scaling import DriversSeen, GangRequest, GangState, PoolLimit, ScalingPlan
+from fallow.model.scaling import DriversSeen, GangRequest, GangState, PoolLimit
+from fallow.model.scaling_plan import ScalingPlan
 from fallow.model.seen import Known
 
 CLUSTER_AUTOSCALER = {"driver": NodeDriver.cluster_autoscaler}
@@ -30,7 +31,7 @@ def asked(made: ScalingPlan) -> list[tuple[str, int, bool]]:
 def test_a_gang_that_needs_several_nodes_is_asked_for_once() -> None:
     made = plan(*gang(3), node("n0"), pod("busy", 8, "n0"))
     assert asked(made) == [("ml/train", 3, True)]
-    assert [(each.name, count) for each, count in first(made).gangs[0].rooms] == [("main", 3)]
+    assert [(each.pool.name, each.asks, each.nodes) for each in first(made).gangs[0].rooms] == [("main", {GPU: 8}, 3)]
     assert first(made).grows == ()
     assert all("3 nodes at once for ml/train" in each.because for each in made.pods)
     again = plan(*gang(3), seen=standing(first(made).gangs[0].name))

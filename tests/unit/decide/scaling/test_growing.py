@@ -35,11 +35,8 @@ from fallow.model.machines import CloudMachine, MachineGroup, MachineShape, Mach
 from fallow.model.policies.scaling import NodeDriver, NodePool, PoolSharing, PoolTaint, ScalingMode
 from fallow.model.policies.sharing import Strategy
 from fallow.model.scaling import (
-    Blocked,
-    Brake,
     DrainKind,
     DriversSeen,
-    GrowReason,
     InFlight,
     NodeToleration,
     ScaledPod,
@@ -49,6 +46,7 @@ from fallow.model.scaling import (
     StockOut,
     WaitHold,
 )
+from fallow.model.scaling_plan import Blocked, Brake, GrowReason
 from fallow.model.seen import ABSENT, Known, Register, Unseen
 
 THREE = (pool("cheap", SPOT, price=3.0), pool("plain", ON_DEMAND), pool("paid", RESERVED, price=0.0))
@@ -274,19 +272,36 @@ def test_the_articles_scores_choose_the_articles_machines() -> None:
     assert tiers.score(NodeTemplate(pool=pools[0], has=None), WorkClass.batch) == -1.0
 
 
+@pytest.mark.accepts("scaling", 22)
+@pytest.mark.parametrize(("work", "scored"), [
+    (WorkClass.inference, 2.384), (WorkClass.training, 624.96), (WorkClass.batch, 78.12),
+], ids=str)
+def test_the_articles_score_by_hand(work: WorkClass, scored: float) -> None:
+    # A p4d.24xlarge: 8 GPUs of 40 GiB at 32.77 an hour, so 4.096 by GPU.
+    eight = NodeTemplate(pool=pool("a"), has=None, gpus=8, gpu_memory=40 * 1024, price=32.77)
+    assert tiers.score(eight, work) == pytest.approx(scored, rel=1e-3)
+
+
 # ---- stock-outs ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.accepts("scaling", 8)
 def test_what_is_out_of_stock_is_shut_twice_as_long_each_time_even_after_a_restart() -> None:
-    shut: tuple[StockOut, ...] = ()
-    lasted = []
+    """Asked for whenever it is open, and told each time that there is none; until one comes."""
+    alone, now, shut, lasted = pool("main", SPOT, zones=("zone-a",)), NOW, (), list[float]()
     for _ in range(6):
-        shut = scaling.note_shortage(shut, pool="a", tier=SPOT, zone="zone-a", now=NOW)
-        shut = scaling_status.read(status(stockouts=shut)).stockouts
-        lasted.append(shut[0].until - NOW)
+        rule = policy(alone, status=status(stockouts=shut))
+        (grow,) = first(look(sight(rule, *pods(8)), now=now)).grows
+        rule = policy(alone, status=status(stockouts=shut, in_flight=(coming(since=now, tier=grow.tier),)))
+        want = WantOfMachines(group="group-main", zone="zone-a", at=now + 5)
+        made = first(look(sight(rule, *pods(8), wants=(want,)), now=now + 30))
+        assert made.grows == ()
+        shut, now = made.stockouts, made.stockouts[0].until
+        lasted.append(now - made.late[0].since - 30)
     assert lasted == [300, 600, 1200, 2400, 3600, 3600]
-    assert scaling.clear_shortage(shut, pool="a", tier=SPOT) == ()
+    rule = policy(alone, status=status(stockouts=shut, in_flight=(coming(since=now, tier=SPOT),)))
+    came = node("new", tier=SPOT, created_at=now + 60)
+    assert first(look(sight(rule, came), now=now + 90)).stockouts == ()
 
 
 @pytest.mark.accepts("scaling", 8)
@@ -294,7 +309,7 @@ def test_the_next_choice_is_tried_while_one_is_shut() -> None:
     pools = (pool("a", SPOT, zones=("zone-a",)), pool("b", SPOT, zones=("zone-b",), price=9.0), pool("c"))
     open_all = first(look(sight(policy(*pools), pod("x", 1)))).grows[0]
     assert open_all.pool.name == "a"
-    assert [each.name for each in open_all.others] == ["b", "c"]
+    assert [(each.pool.name, each.count) for each in open_all.others] == [("b", 1), ("c", 1)]
     shut = scaling.note_shortage((), pool="a", tier=SPOT, zone="zone-a", now=NOW)
     for later, chosen in ((0, "b"), (299, "b"), (300, "a")):
         made = look(sight(policy(*pools, status=status(stockouts=shut)), pod("x", 1)), now=NOW + later)
@@ -321,6 +336,92 @@ def test_a_want_that_the_cloud_tells_later_sends_us_to_the_next_pool_at_once() -
     assert [each.count for each in first(made).late] == [1]
 
 
+def test_a_want_shuts_the_whole_pool_whichever_zone_and_type_it_names() -> None:
+    """A group chooses among them itself: what it did not get, it got nowhere."""
+    broad = pool("a", SPOT, zones=("zone-a", "zone-b"), instance_types=("big", "bigger"))
+    asked = coming(since=NOW - 30, in_pool="a", tier=SPOT), coming(since=NOW - 20, in_pool="a", tier=SPOT)
+    rule = policy(broad, pool("b"), status=status(in_flight=asked, lastScaleUpTime=NOW - 30))
+    want = WantOfMachines(group="group-a", zone="zone-a", instance_type="big", at=NOW - 10)
+    made = look(sight(rule, *pods(8), wants=(want,)))
+    assert grown(made) == {"b": 1}
+    assert [(each.zone, each.instance_type, each.failures) for each in first(made).stockouts] == [("", "", 1)]
+
+
+def test_a_want_is_not_said_of_machines_that_have_started() -> None:
+    """One zone had none, and the group took two of three from another: one is asked for elsewhere."""
+    rule = policy(pool("main", SPOT), pool("b"), status=status(in_flight=(coming(count=3, since=NOW - 60, tier=SPOT),)))
+    want = WantOfMachines(group="group-main", zone="zone-a", at=NOW - 50)
+    there = Known((machine("i-1", 40), machine("i-2", 40)))
+    made = first(look(sight(rule, *pods(24), wants=(want,), machines={"default": there})))
+    assert [(each.pool.name, each.count) for each in made.grows] == [("b", 1)]
+    assert ([each.count for each in made.in_flight], [each.count for each in made.late]) == ([2], [1])
+    again = policy(*rule.pools, status=status(in_flight=made.in_flight, stockouts=made.stockouts))
+    next_one = first(look(sight(again, *pods(16), wants=(want,), machines={"default": there})))
+    assert (next_one.in_flight, next_one.late, next_one.grows) == (made.in_flight, (), ())
+
+
+@pytest.mark.parametrize(("target", "alive", "asked", "there"), [
+    (5, 5, 0, 5), (5, 3, 0, 3), (5, 3, 1, 4), (5, 3, 4, 5), (2, 3, 0, 2),
+], ids=["as-it-is-to-be", "raised-in-vain", "one-awaited", "never-above-the-target", "one-too-many"])
+def test_growth_goes_on_from_what_is_there_and_awaited(target: int, alive: int, asked: int, there: int) -> None:
+    nodes = [node(f"n{number}") for number in range(alive)]
+    machines = Known(tuple(
+        machine(f"n{number}", 86_400, state=MachineState.running, provider_id=f"cloud://n{number}")
+        for number in range(alive)
+    ))
+    rule = policy(status=status(in_flight=(coming(count=asked),) if asked else ()))
+    groups = {"default": Known((MachineGroup(id="group-main", most=100, target=target),))}
+    made = first(look(sight(rule, *nodes, groups=groups, machines={"default": machines})))
+    assert made.there == {"group-main": there}
+    blind = first(look(sight(rule, *nodes, groups=groups, machines={"default": Unseen("timeout")})))
+    assert blind.there == {"group-main": target}
+
+
+# ---- where to go on --------------------------------------------------------------------------------------------------
+
+
+def go_on(rule: Any, *things: Any, **more: Any) -> list[tuple[str, int]]:
+    (grow,) = first(look(sight(rule, *things, **more))).grows
+    return [(each.pool.name, each.count) for each in grow.others]
+
+
+def test_another_pool_is_asked_for_as_many_nodes_as_do_there() -> None:
+    small, large = pool("small", gpus=1, price=1.0), pool("large", price=9.0)
+    assert go_on(policy(small, large), *pods(8)) == [("large", 1)]
+    cheap = msgspec.structs.replace(large, price=2.0)
+    assert go_on(policy(small, cheap), *pods(8)) == [("small", 8)]
+    assert go_on(policy(small, pool("none", price=9.0, most=0)), *pods(8)) == []
+    assert go_on(policy(msgspec.structs.replace(small, most=7), cheap), *pods(8)) == []
+    assert go_on(policy(small, cheap, most=7), *pods(8)) == []
+
+
+@pytest.mark.parametrize(("about", "others"), [
+    ({}, [("cheap", 2)]), ({"spot": False}, []), ({"spot_share": 0.0}, []), ({"spot_share": 0.4}, []),
+], ids=str)
+def test_another_pool_is_not_on_spot_where_that_is_not_open(about: dict[str, Any], others: Any) -> None:
+    tried = policy(pool("plain"), pool("cheap", SPOT), tiers=(ON_DEMAND, SPOT), **{"spot_share": 1.0, **about})
+    assert go_on(tried, *pods(2, 8)) == others
+
+
+def test_with_six_of_ten_on_spot_no_other_pool_is() -> None:
+    nodes = [node(f"s{number}", tier=SPOT, pool="cheap") for number in range(6)]
+    nodes += [node(f"o{number}", pool="plain") for number in range(4)]
+    full = [pod(f"full-{each.name}", 8, each.name) for each in nodes]
+    assert go_on(policy(*THREE), *nodes, *full, pod("a", 1)) == [("paid", 1)]
+
+
+@pytest.mark.parametrize(("limit", "others"), [
+    ({"closed": frozenset({SPOT})}, ["dear"]), ({"most_spot_nodes": 1}, ["dear"]), ({}, ["mixed", "dear"]),
+], ids=str)
+def test_a_budget_binds_another_pool_that_mixes(limit: dict[str, Any], others: list[str]) -> None:
+    rule = policy(pool("plain"), pool("mixed", price=8.5, spot_share=0.5), pool("dear", price=9.0))
+    groups = tuple(msgspec.structs.replace(each, mixes=each.id == "group-mixed") for each in groups_of(rule))
+    two = pods(2, 8)
+    limits = Known((SpendLimit(budget="b", pods=frozenset(each.id.uid for each in two), **limit),))
+    made = go_on(rule, *two, groups={"default": Known(groups)}, limits=limits)
+    assert [name for name, _ in made] == others
+
+
 def test_a_node_that_is_never_ready_goes_and_the_next_choice_comes() -> None:
     pools = (pool("a", SPOT), pool("b"))
     asked = coming(count=3, since=NOW - 901, in_pool="a", tier=SPOT)
@@ -329,7 +430,8 @@ def test_a_node_that_is_never_ready_goes_and_the_next_choice_comes() -> None:
     stray = CloudMachine(id="i-1", group="group-a", state=MachineState.running, provider_id="cloud://i-1",
                          launched_at=NOW - 850)
     old = msgspec.structs.replace(stray, id="i-0", provider_id="cloud://i-0", launched_at=NOW - 5000)
-    made = first(look(sight(rule, dead, *pods(8), machines={"default": Known((old, stray))})))
+    its = msgspec.structs.replace(stray, id="dead", provider_id="cloud://dead")
+    made = first(look(sight(rule, dead, *pods(8), machines={"default": Known((its, old, stray))})))
     assert [(each.node, each.kind) for each in made.releases] == [("dead", DrainKind.failed)]
     assert made.strays == (stray,)
     assert [(each.pool.name, each.count) for each in made.grows] == [("b", 1)]
@@ -604,6 +706,19 @@ def test_a_provider_that_fails_is_left_alone_for_longer_each_time() -> None:
             made = first(look(sight(None, *pods(8)), memory, NOW + later)) if later >= 0 else None
             assert made is None or (Brake.ProviderFailing in made.brakes) is halted, count
     assert grown(look(sight(None, *pods(8)), scaling.clear_failures(memory, "default"))) == {"main": 1}
+
+
+def test_a_provider_that_does_not_say_what_it_has_fails_too_until_it_does() -> None:
+    """What it failed to do before is not forgotten because it answers a look."""
+    blind = sight(None, *pods(8), groups={"default": Unseen("timeout")})
+    memory = ScalingMemory(failures={"default": (2, NOW)})
+    for count in (1, 2, 3, 4):
+        memory = scaling.note_looks(memory, blind, NOW)
+        assert (Brake.ProviderFailing in first(look(blind, memory)).brakes) is (count >= 3)
+    assert "failed 4 times" in first(look(blind, memory)).brakes[Brake.ProviderFailing]
+    memory = scaling.note_looks(memory, sight(None), NOW)
+    assert grown(look(sight(None, *pods(8)), memory)) == {"main": 1}
+    assert Brake.ProviderFailing in first(look(sight(None), scaling.note_failure(memory, "default", NOW))).brakes
 
 
 # ---- templates -------------------------------------------------------------------------------------------------------

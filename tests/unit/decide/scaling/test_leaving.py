@@ -11,24 +11,20 @@ from tests.unit.decide.scaling.stage import NOW, daemon, node, pod, policy
 from fallow import names
 from fallow.decide import scaling
 from fallow.model.cost import CapacityType
-from fallow.model.policies.scaling import NodeDriver, PoolTaint, ScalingMode
-from fallow.model.scaling import (
+from fallow.model.leaving import (
     BeginSpot,
     DeleteNode,
     DeleteNow,
-    DrainKind,
-    DrainRecord,
-    EvictionRank,
     EvictNow,
     LeavingNode,
     LeavingStep,
-    Release,
     RemoveMachine,
-    ScaledPod,
-    SpotRecord,
     StayPut,
     UndoDrain,
 )
+from fallow.model.policies.scaling import NodeDriver, PoolTaint, ScalingMode, ScalingPolicy
+from fallow.model.scaling import DrainKind, DrainRecord, EvictionRank, ScaledPod, SpotRecord
+from fallow.model.scaling_plan import Release
 
 LOW, MEDIUM, HIGH = EvictionRank
 RECORD = DrainRecord(1, "default", NOW - 60, DrainKind.under_used, "hardly used", True)
@@ -122,9 +118,60 @@ def test_unknown_use_holds_a_drain() -> None:
 
 def test_a_machine_that_was_told_to_go_is_told_again_and_its_node_goes_in_the_end() -> None:
     assert isinstance(drained(record=tell(removing=NOW - 59)), StayPut)
-    assert isinstance(drained(record=tell(removing=NOW - 60)), RemoveMachine)
-    assert isinstance(drained(record=tell(removing=NOW - 901)), DeleteNode)
-    assert isinstance(drained(record=tell(removing=NOW - 901), policy=None), DeleteNode)
+    again = drained(record=tell(removing=NOW - 60))
+    assert isinstance(again, RemoveMachine)
+    assert (again.record.removing, again.record.asked) == (NOW - 60, NOW)
+    assert isinstance(drained(record=again.record, now=NOW + 59), StayPut), "once a minute"
+    assert isinstance(drained(record=again.record, now=NOW + 60), RemoveMachine)
+    assert isinstance(drained(record=tell(removing=NOW - 900), is_gone=True), StayPut)
+    assert isinstance(drained(record=tell(removing=NOW - 901), is_gone=True), DeleteNode)
+
+
+@pytest.mark.parametrize("rule", [None, policy(mode=ScalingMode.recommend)], ids=["gone", "recommend"])
+def test_no_node_is_deleted_whose_cloud_never_said_that_its_machine_is_gone(rule: ScalingPolicy | None) -> None:
+    """Its cloud may have failed all the while, or nobody may ask it any more."""
+    long_ago = tell(removing=NOW - 5000)
+    assert isinstance(drained(record=long_ago), RemoveMachine)
+    assert isinstance(drained(record=long_ago, unlisted="the cloud is down"), StayPut)
+    assert isinstance(drained(record=tell(removing=NOW - 900), policy=rule), StayPut)
+    back = drained(record=long_ago, policy=rule)
+    assert isinstance(back, UndoDrain)
+    assert back.uncordons
+    assert isinstance(drained(record=long_ago, policy=rule, is_ready=False), StayPut)
+    assert isinstance(drained(record=long_ago, policy=rule, is_ready=False, is_gone=True), StayPut), "others delete it"
+
+
+@pytest.mark.parametrize("kind", [DrainKind.empty, DrainKind.failed])
+def test_a_node_whose_machine_nobody_lists_is_given_back(kind: DrainKind) -> None:
+    about: dict[str, Any] = {"unlisted": "its cloud does not list its machine", "is_ready": kind is DrainKind.empty}
+    assert isinstance(drained(record=tell(reason=kind, since=NOW - 900), **about), StayPut)
+    step = drained(record=tell(reason=kind, since=NOW - 901), **about)
+    assert isinstance(step, UndoDrain)
+    assert "does not list" in step.because
+    advice = msgspec.structs.replace(SPOT, ends_at=None)
+    assert isinstance(taken(record=advice, lead=None, now=NOW + 900, unlisted="none")[0], StayPut)
+    assert isinstance(taken(record=advice, lead=None, now=NOW + 901, unlisted="none")[0], UndoDrain)
+
+
+@pytest.mark.parametrize(("change", "says"), [
+    ({}, ""), ({"is_cordoned": True}, "cordoned"), ({"is_cordoned": True, "is_emptied": True}, ""),
+    ({"is_ready": False}, "not Ready"), ({"kept": "people say so"}, "people say so"),
+    ({"unlisted": "its cloud does not list it"}, "does not list"),
+    ({"unlisted": "its cloud does not list it", "driver": NodeDriver.karpenter}, ""),
+    ({"pods": (pod("moves", 1, "n1"), daemon("exporter", "n1"), pod("ends", 1, "n1", is_going=True))}, ""),
+    ({"pods": (pod("moves", 1, "n1"), pod("new", 1, "n1"))}, "ml/new has come"),
+], ids=str)
+def test_a_drain_begins_only_with_what_was_planned(change: dict[str, Any], says: str) -> None:
+    release = Release(
+        policy="default", node="n1", uid="uid-n1", kind=DrainKind.under_used, because="hardly used",
+        moves=((pod("moves", 1, "n1").id, "n2"),),
+    )
+    about = {key: change[key] for key in change if key in node("n").__struct_fields__}
+    more = {key: change[key] for key in change if key not in about}
+    there = LeavingNode(**{"node": node("n1", **about), "pods": (), "policy": policy(), **more})
+    found = scaling.find_objection(release, there)
+    assert says in found
+    assert bool(says) is bool(found)
 
 
 def test_another_autoscaler_takes_an_empty_node_away_or_it_comes_back() -> None:
@@ -146,6 +193,9 @@ def test_a_record_that_cannot_be_read_is_undone() -> None:
     step = drained(record=None, is_broken=True)
     assert isinstance(step, UndoDrain)
     assert step.uncordons
+    notice = drained(record=None, is_broken=True, taints=(PoolTaint(names.SPOT_INTERRUPTION, "", "NoSchedule"),))
+    assert isinstance(notice, UndoDrain)
+    assert notice.uncordons
     other = drained(record=None, is_broken=True, taints=())
     assert isinstance(other, UndoDrain)
     assert not other.uncordons
@@ -160,7 +210,8 @@ def test_a_drain_ends_whatever_happens(seconds: list[float], refusing: bool, cra
     record, pods, now = tell(since=NOW, removing=None), [pod("a", 1, "n1"), pod("b", 1, "n1", rank=LOW)], NOW
     for step_of_time in (*seconds, 1000.0, 1000.0):
         now += step_of_time
-        step = drained(*pods, record=record, now=now, refused_at=now - 11 if refusing else None)
+        is_gone = record.removing is not None
+        step = drained(*pods, record=record, now=now, refused_at=now - 11 if refusing else None, is_gone=is_gone)
         assert not isinstance(step, DeleteNow)
         if isinstance(step, EvictNow) and not refusing:
             pods = [each for each in pods if each.id != step.pod]

@@ -24,7 +24,8 @@ from tests.unit.decide.scaling.stage import (
 from fallow.decide import scaling
 from fallow.model import scaling_status, units
 from fallow.model.policies.scaling import NodeDriver, Prewarming
-from fallow.model.scaling import DemandPast, GrowReason, InFlight, ScaledNode, ScalingSight, WaitHold
+from fallow.model.scaling import DemandPast, InFlight, ScaledNode, ScalingSight, WaitHold
+from fallow.model.scaling_plan import GrowReason
 from fallow.model.seen import Known
 from fallow.model.units import HOUR
 

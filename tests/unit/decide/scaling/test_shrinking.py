@@ -27,18 +27,12 @@ from tests.unit.decide.scaling.stage import (
     stays,
 )
 
+from fallow.decide import scaling
 from fallow.model import units
+from fallow.model.machines import CloudMachine, MachineState
 from fallow.model.policies.scaling import DisruptionWindow, NodeLimit, ShrinkOrder
-from fallow.model.scaling import (
-    Brake,
-    DrainKind,
-    DrainRecord,
-    ScaledNode,
-    ScaledPod,
-    ScalingMemory,
-    ScalingSight,
-    SpotRecord,
-)
+from fallow.model.scaling import DrainKind, DrainRecord, ScaledNode, ScaledPod, ScalingMemory, ScalingSight, SpotRecord
+from fallow.model.scaling_plan import Brake
 from fallow.model.schedule import Schedule
 from fallow.model.seen import ABSENT, Known, Unseen
 
@@ -65,6 +59,36 @@ def test_exactly_the_one_that_was_empty_for_long_goes() -> None:
     assert released(later) == ["n2"]
     assert first(later).releases[0].kind is DrainKind.empty
     assert first(later).desired == 2
+
+
+def test_a_node_whose_machine_is_of_no_group_of_the_policy_stays() -> None:
+    """Of another group with the same type of machine: nobody could remove it once it is empty."""
+    def listed(*names_of: str, **more: Any) -> dict[str, Any]:
+        made = (CloudMachine(**{
+            "id": each, "group": "group-main", "state": MachineState.running, "provider_id": f"cloud://{each}", **more,
+        }) for each in names_of)
+        return {"sight": {"machines": {"default": Known(tuple(made))}}}
+
+    assert released(look(three(**listed("n0", "n1", "n2")), RIPE)) == ["n2"]
+    for machines in (listed("n0", "n1"), listed("n0", "n1", "n2", state=MachineState.gone)):
+        other = look(three(**machines), RIPE)
+        assert released(other) == []
+        assert stays(other)["n2"] == "NotOurs"
+
+
+@pytest.mark.parametrize(
+    ("later", "lasts"), [(30.0, True), (150.0, True), (151.0, False), (7200.0, False), (-31.0, False)]
+)
+def test_what_nobody_looked_at_did_not_last(later: float, lasts: bool) -> None:
+    """A lost Lease, cycles that failed, a clock that was set: who was busy meanwhile is not known."""
+    memory = look(three(), long_unneeded(node("n2"), busy={"default": NOW - 400})).memory
+    bridged = scaling.bridge(memory, NOW + later, 150.0)
+    assert bool(bridged.unneeded) is lasts
+    assert bool(memory.unneeded)
+    assert scaling.bridge(long_unneeded(node("n2")), NOW, 150.0).unneeded, "as it comes from nowhere"
+    full = msgspec.structs.replace(memory, busy={"default": NOW}, failures={"default": (2, NOW)})
+    assert bool(scaling.bridge(full, NOW + later, 150.0).busy) is lasts
+    assert scaling.bridge(full, NOW + later, 150.0).failures == {"default": (2, NOW)}
 
 
 @pytest.mark.accepts("scaling", 10)
@@ -240,6 +264,12 @@ def test_kinds_then_price_then_use() -> None:
     assert gone == ["empty-dear", "empty-cheap", "empty-unknown", "squatted", "used-less", "used"]
 
 
+def test_of_nodes_that_cost_the_same_by_the_gpu_the_one_that_saves_most_goes_first() -> None:
+    small = [node(f"a{number}", gpus=1, price=1.0) for number in range(2)]
+    things = [*small, node("z", gpus=8, price=8.0), node("m", use=0.9), pod("x", 8, "m")]
+    assert go(things, disruption=ALL) == ["z"]
+
+
 def test_spot_first_where_people_want_it() -> None:
     things = [node("dear", price=99.0), node("spot", price=1.0, tier=SPOT), node("m", use=0.9), pod("x", 8, "m")]
     assert go(things, disruption=ALL) == ["dear"]
@@ -261,7 +291,8 @@ def test_a_window_of_calm_lets_nothing_go() -> None:
 @pytest.mark.parametrize(("waiting", "goes"), [
     (pod("w", 8, node_selector={"pool": "x"}, waits_since=NOW), True), (pod("w", 64), True),
     (pod("w", 0), True), (pod("w", 1, unclear="asks by a claim"), False),
-], ids=["fits-no-pool", "too-large", "without-gpus", "unclear"])
+    (pod("w", 1, unclear="asks by a claim", node_selector={"pool": "of another policy"}), True),
+], ids=["fits-no-pool", "too-large", "without-gpus", "unclear", "unclear-and-elsewhere"])
 def test_only_who_needs_a_node_or_might_keeps_nodes(waiting: ScaledPod, goes: bool) -> None:
     assert (released(look(three(waiting), RIPE)) == ["n2"]) is goes
 

@@ -6,7 +6,8 @@ from tests.unit.decide.scaling.stage import NOW, first, look, node, policy, sigh
 
 from fallow.doors.answers import scaling as answers
 from fallow.model import units
-from fallow.model.scaling import ScalingPlan, ScalingSight
+from fallow.model.scaling import ScalingSight
+from fallow.model.scaling_plan import ScalingPlan
 from fallow.model.units import DAY
 
 

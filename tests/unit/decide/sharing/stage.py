@@ -31,6 +31,7 @@ from fallow.model.seen import Input, Known
 from fallow.sim import nvidia
 
 START = 1_794_900_000.0
+LABELS = {names.MIG_CONFIG, names.PLUGIN_CONFIG}
 
 
 def judge(layout: Any, model: gpus.Model) -> str:
@@ -131,6 +132,7 @@ class Stage:
         match each:
             case PatchNode():
                 assert each.resource_version == str(self.version)
+                assert not self.pods or not LABELS & each.labels.keys(), "under a pod that holds a GPU"
                 self.version += 1
                 self.annotation = partition.write(each.record)
                 for key, value in each.labels.items():

@@ -49,7 +49,8 @@ def test_the_score_counts_compute_more_than_memory(gpu: float, memory: float, sc
     (facts(0.6, 0.3, p95=0.1, most_replicas=5), AdviceKind.timeslicing, "4 on a GPU"),
     (facts(0.4, 0.45, peak=20_000), AdviceKind.mps, "3 on a GPU"),
     (facts(0.4, 0.3, peak=20_000, p95=0.3), AdviceKind.mig, "3g.40gb"),
-    (facts(0.4, 0.3, model=A10), AdviceKind.none, "nothing smaller"),
+    (facts(0.4, 0.3, model=A10), AdviceKind.mps, "9 on a GPU"),  # no MIG
+    (facts(0.4, 0.3, model=A10, p95=0.9), AdviceKind.none, "nothing smaller"),
     (facts(0.6, 0.3, p95=0.3), AdviceKind.timeslicing, "2 on a GPU"),
     (facts(0.6, 0.3, p95=0.9), AdviceKind.none, "nothing smaller"),
     (facts(0.6, 0.6), AdviceKind.none, "nothing smaller"),
@@ -92,3 +93,16 @@ def test_pods_together_waste_their_mean_and_need_their_most() -> None:
     assert (found.gpu, found.peak, found.coverage, found.total) == (pytest.approx(0.2), 200, 0.9, 500.0)
     assert sharing.join_uses([one, ShareUse()]) == ShareUse()
     assert sharing.waste_hours(facts(0.25, gpus=2.0), 2 * HOUR) == 3.0
+
+
+@pytest.mark.parametrize(("given", "replicas", "clients"), [
+    (facts(), 2, 9),  # steady: what is quiet all day long has no pauses for others
+    (facts(0.1, p95=0.9), 8, 1), (facts(0.1, p95=0.9, most_replicas=3), 3, 1), (facts(0.1, p95=0.9, peak=20_000), 3, 1),
+    (facts(0.3, p95=0.9), 4, 1), (facts(0.6, p95=0.6), 1, 1), (facts(most_clients=4), 2, 4),
+    (facts(peak=79_000), 1, 1), (facts(work=WorkClass.training), 1, 1),
+    (facts(use={"peak": None}), None, None), (facts(use={"total": None}), None, None), (facts(each=2), None, None),
+    (facts(each=0), None, None), (facts(use={"coverage": 0.5}), None, None),
+])
+def test_how_many_such_pods_could_share_a_gpu(given: ShareFacts, replicas: int | None, clients: int | None) -> None:
+    found = sharing.advise(given)
+    assert (found.replicas, found.clients) == (replicas, clients)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import msgspec
@@ -266,3 +267,53 @@ def test_of_what_it_asks_for_only_what_the_driver_cannot_do_is_said(
 def test_nodes_that_are_not_seen_make_no_policy_ready() -> None:
     seen: Unseen | Absent = Unseen("away")
     assert sharing.stand_policy(scenes.policy("mig"), seen, by_claims=sharing.ByClaims()).ready[0] == "Unknown"
+
+
+# ---- whom nobody may trust -------------------------------------------------------------------------------------------
+
+
+def test_an_instance_has_no_more_memory_than_it_is_called_by() -> None:
+    lying = ClaimDevice(product=PRODUCT, profile="1g.10gb", memory=81920)
+    kept = judge(scenes.policy("mig"), lying, memory="20Gi")
+    assert isinstance(kept, KeptWhole)
+    assert isinstance(judge(scenes.policy("mig"), lying, memory="8Gi"), PartGiven)
+
+
+@pytest.mark.parametrize(("place", "more"), [
+    ("exactly", {"adminAccess": True}), ("exactly", {"tolerations": [{"operator": "Exists"}]}),
+    ("exactly", {"selectors": [{"cel": {"expression": "true"}}]}), ("devices", {"config": [{"opaque": {}}]}),
+    ("devices", {"constraints": [{"matchAttribute": "a/b"}]}), ("request", {"firstAvailable": [{"name": "other"}]}),
+], ids=["admin", "tolerations", "selectors", "config", "constraints", "first"])
+def test_a_template_that_says_more_than_we_wrote_is_given_to_nobody(place: str, more: dict[str, Any]) -> None:
+    made = template(TURNS)
+    asks = json.loads(json.dumps(made.asks))
+    [request] = asks["devices"]["requests"]
+    {"devices": asks["devices"], "request": request, "exactly": request["exactly"]}[place].update(more)
+    edited = msgspec.structs.replace(made, asks=asks)
+    kept = judge(scenes.policy("timeslicing"), SHARED, around=Known(ground(edited)))
+    assert isinstance(kept, KeptWhole)
+
+
+def test_what_the_server_leaves_empty_says_nothing() -> None:
+    made = template(TURNS)
+    asks = {**made.asks, "devices": {**made.asks["devices"], "constraints": None, "config": []}}
+    given = judge(scenes.policy("timeslicing"), SHARED, around=Known(ground(msgspec.structs.replace(made, asks=asks))))
+    assert isinstance(given, PartGiven)
+
+
+@pytest.mark.parametrize("profile", ["1g.10gb' || true", "../x", "9" * 5000, "\x00", "1g.10gb "])
+def test_a_profile_that_a_pod_makes_up_gives_it_nothing(profile: str) -> None:
+    marks = {names.SHARING_MODE: "mig", names.SHARING_PROFILE: profile}
+    kept = judge(scenes.policy("mig"), SMALL, LARGE, annotations=marks)
+    assert isinstance(kept, KeptWhole)
+
+
+@pytest.mark.parametrize("is_wanted", [True, False])
+def test_a_mark_from_the_future_neither_keeps_a_template_for_ever_nor_from_anybody(is_wanted: bool) -> None:
+    far = template(MIG, leaving_since=scenes.NOW + 1e9)
+    sights = claims.ClaimSights(
+        policies=(scenes.policy("mig"),) if is_wanted else (),
+        namespaces={"ml": cluster.Namespace(name="ml", labels={}, annotations={})},
+        nodes=sharing.PartIndex(()), ground=ground(far), exempt=patterns.compile_pattern("kube-system"),
+    )
+    assert sharing.plan_claims(sights, scenes.NOW) == (MarkTemplate(far, None if is_wanted else scenes.NOW),)

@@ -42,7 +42,8 @@ def test_the_way_from_whole_gpus_to_seven_parts_each() -> None:
 @pytest.mark.accepts("packing", 11)
 def test_a_running_pod_is_waited_for_and_only_then_labels_change() -> None:
     stage = Stage(config(**SEVEN))
-    stage.pods = [gpu_pod("busy")]
+    owner = cluster.Owner("apps", "v1", "ReplicaSet", "llm", "u-llm")  # one that could be evicted
+    stage.pods = [msgspec.structs.replace(gpu_pod("busy"), owner=owner)]
     for _ in range(100):
         stage.tick()
     assert (stage.cordoned, stage.evicted, names.MIG_CONFIG in stage.labels) == (True, [], False)
@@ -178,6 +179,50 @@ def test_sharing_writes_its_document_before_its_label(
     assert stage.offers == {names.GPU: 8}
 
 
+def test_instances_that_are_kept_are_shared_as_they_are() -> None:
+    stage = Stage(config(mig=True, slicing_replicas=2))
+    stage.labels[names.MIG_CONFIG] = "all-balanced"
+    stage.heed()
+    for replicas in (2, 3):  # from what is shared already, too
+        stage.change(slicing_replicas=replicas)
+        stage.now += 7200
+        assert stage.run().reason == "Ready"  # type: ignore[union-attr]
+        assert stage.offers == {
+            f"nvidia.com/mig-{name}.shared": 8 * each * replicas
+            for name, each in (("1g.5gb", 2), ("2g.10gb", 1), ("3g.20gb", 1))
+        }
+        assert stage.tick().because == "the node is as asked for"  # type: ignore[union-attr]
+    stage.change(slicing_replicas=None)
+    stage.now += 7200
+    assert stage.run().reason == "Ready"  # type: ignore[union-attr]
+    assert stage.offers == {"nvidia.com/mig-1g.5gb": 16, "nvidia.com/mig-2g.10gb": 8, "nvidia.com/mig-3g.20gb": 8}
+
+
+def test_whole_gpus_that_are_kept_are_shared_whole() -> None:
+    stage = Stage(config(mig=True, slicing_replicas=2))
+    assert stage.run().reason == "Ready"  # type: ignore[union-attr]
+    assert stage.offers == {names.GPU_SHARED: 16}
+
+
+@pytest.mark.parametrize(("fields", "label", "offers"), [
+    ({"mig_config": "their-own"}, None, {names.GPU: 8}),
+    ({}, "their-own", {}),  # the plugin is away
+    ({}, "their-own", {names.GPU: 8}),
+    ({}, "their-own", {names.GPU: 4, "nvidia.com/mig-1g.5gb": 28}),
+    ({}, "their-own", {"nvidia.com/mig-1g.5gb": 29}),
+    ({}, "their-own", {"nvidia.com/mig-1g.5gb.shared": 112}),  # by a key that is not ours
+])
+def test_instances_that_nobody_knows_are_not_shared(
+    fields: dict[str, Any], label: str | None, offers: dict[str, int]
+) -> None:
+    stage = Stage(config(mig=True, slicing_replicas=2, **fields))
+    if label:
+        stage.labels[names.MIG_CONFIG] = label
+    stage.offers = offers
+    [turn] = sharing.plan_nodes(stage.sights(), stage.now)
+    assert (turn.reason, turn.writes, "name them in migProfiles" in turn.because) == ("GpuUnknown", (), True)
+
+
 def test_a_plugin_that_ignores_its_label_is_found_out() -> None:
     stage = Stage(config(slicing_replicas=4))
     stage.plugin_is_deaf = True
@@ -302,6 +347,28 @@ def test_who_uncordons_it_before_it_is_changed_stops_it(step: str) -> None:
     stage.cordoned = False
     assert stage.run().reason == "ChangedByOther"  # type: ignore[union-attr]
     assert names.MIG_CONFIG not in stage.labels
+
+
+@pytest.mark.parametrize("was_cordoned", [False, True])
+def test_the_way_back_waits_for_pods_that_came_when_somebody_uncordoned_it(was_cordoned: bool) -> None:
+    stage = Stage(config(**SEVEN), answers=("silence", "success"))
+    stage.cordoned = was_cordoned
+    until(stage, "Verifying")
+    stage.cordoned, stage.pods = False, [gpu_pod("came", resources={"nvidia.com/mig-1g.5gb": 1})]
+    for _ in range(100):
+        stage.tick()
+    [turn] = stage.turns
+    assert (turn.step, turn.because) == ("RollingBack", "its old layout waits for 1 pod to end, such as ml/came")
+    assert (stage.labels[names.MIG_CONFIG], stage.cordoned) == ("all-1g.5gb", False)  # open, as somebody wanted it
+    stage.pods, stage.pods_seen = [], Unseen("timed out")
+    stage.tick()
+    assert stage.turns[0].because == "its old layout waits: pods are not seen: timed out"
+    stage.pods_seen = None
+    stage.tick()
+    assert (stage.labels[names.MIG_CONFIG], stage.cordoned) == ("all-1g.5gb", True)  # before anybody else comes
+    ended = stage.run()
+    assert ended is not None
+    assert (ended.reason, stage.cordoned, stage.offers) == ("VerifyTimeout", False, {names.GPU: 8})
 
 
 def test_a_node_that_was_cordoned_before_stays_so() -> None:

@@ -308,6 +308,31 @@ def test_of_a_thousand_nodes_those_alike_are_looked_at_once_and_a_name_still_cou
     assert shared(needing(node_selector={"stamp": "9"}), around(MIG, nodes=many))
 
 
+def test_a_way_of_sharing_that_is_switched_off_is_not_taken_and_auto_takes_the_next() -> None:
+    terms = msgspec.structs.replace(scenes.TERMS, without=frozenset({Strategy.mig}))
+    serving = needing(labels={names.WORKLOAD_TYPE: "inference"})
+    everything = around(policy("auto"), nodes=(scenes.CUT, scenes.SLICED))
+    taken = [sharing.judge(serving, everything, each, NOW) for each in (scenes.TERMS, terms)]
+    assert [each.part.strategy for each in taken if isinstance(each, PartGiven)] == ["mig", "timeslicing"]
+    left = sharing.judge(needing(), around(MIG), terms, NOW)
+    assert isinstance(left, KeptWhole)
+    assert (left.reason, left.because) == ("NoTargetNode", "this way of sharing is switched off")
+
+
+def test_a_pod_that_names_its_host_is_judged_by_that_host_alone() -> None:
+    """Whatever else it selects by: not all nodes are gone through for it."""
+    here, there = (
+        msgspec.structs.replace(scenes.CUT, name=name, labels={**scenes.A100, names.HOSTNAME: name, "zone": name})
+        for name in ("here", "there")
+    )
+    index = sharing.PartIndex((here, there))
+    assert (list(index.list_on("here")), list(index.list_on("nowhere"))) == ([here], [])
+    nodes = (here, there)
+    assert shared(needing(node_selector={names.HOSTNAME: "here", "zone": "here"}), around(MIG, nodes=nodes))
+    for odd in ({names.HOSTNAME: "here", "zone": "there"}, {names.HOSTNAME: "nowhere"}):
+        assert why(needing(node_selector=odd), around(MIG, nodes=nodes)) == "NoTargetNode"
+
+
 # ---- profiles --------------------------------------------------------------------------------------------------------
 
 
@@ -335,6 +360,15 @@ def test_labels_know_better_than_the_book_and_the_least_of_all_nodes_counts() ->
         "1g.10gb": 8704, "1g.5gb+me": 4352,
     }
     assert gpus.name_resource("1g.5gb+me") == "nvidia.com/mig-1g.5gb.me"
+
+
+@pytest.mark.parametrize(("replicas", "expected"), [("0", "1g.10gb"), ("1", "1g.10gb"), ("2", None), ("odd", None)])
+def test_an_instance_that_pods_take_turns_on_is_no_whole_one(replicas: str, expected: str | None) -> None:
+    told = {**scenes.A100, "nvidia.com/mig-1g.10gb.replicas": replicas}
+    turned = msgspec.structs.replace(mig_node("turned", g1_10=14), labels=told)
+    for nodes in ((turned,), (mig_node(g1_10=7), turned)):  # nobody knows to which one a pod will go
+        verdict = judge(needing("8Gi"), around(MIG, nodes=nodes))
+        assert (verdict.part.profile if isinstance(verdict, PartGiven) else None) == expected
 
 
 # ---- advice ----------------------------------------------------------------------------------------------------------

@@ -10,8 +10,9 @@ from tests.builders import NOW
 from tests.cost_scenes import TODAY, YESTERDAY
 
 from fallow.account.reports import Basis
+from fallow.doors.answers import allocation, cost_books, cost_budgets, cost_hours
 from fallow.doors.answers import cost as telling
-from fallow.doors.answers import cost_books, cost_budgets, cost_hours
+from fallow.doors.answers.allocation import AllocationAsk
 from fallow.doors.answers.cost_books import AttributionAsk, CostBooks, SpendAsk
 from fallow.doors.cli import cost_pages
 from fallow.model import cost, gpus, units
@@ -285,3 +286,37 @@ def test_savings_add_up_to_the_cent_in_every_line_and_column() -> None:
         assert sum(line[column] for line in page["lines"]) == page[column]
     assert all(line["baseline"] - line["actual"] == line["saved"] for line in page["lines"])
     assert (page["baseline"], page["saved"]) == (Decimal("3.01"), Decimal("1.01"))
+
+
+async def test_what_has_no_price_is_told_beside_a_cost_of_nothing():
+    some = cost_scenes.held("GPU-0", YESTERDAY, YESTERDAY + HOUR, cost_scenes.key("dark", "x"), rate=None)
+    async with cost_scenes.opened(some) as ledger:
+        asked = AllocationAsk(span=TimeSpan(YESTERDAY, TODAY), by=(cost.read_dimension("namespace"),))
+        page = await allocation.read_allocations(CostBooks(ledger=ledger), asked)
+    dark = page.data[0]["dark"]
+    assert (dark.gpu_hours, dark.unpriced_gpu_hours, dark.total_cost) == (1.0, 1.0, 0.0)
+
+
+async def test_a_price_that_was_taken_for_one_that_nobody_knows_is_told():
+    guess = cost.BookedPrice(price_id=f"g{cost.ESTIMATE}", instance_type="p4d.24xlarge", retrieved_at=YESTERDAY)
+    some = cost_scenes.held("GPU-0", YESTERDAY, YESTERDAY + HOUR, cost_scenes.key("red", "x"), price=guess.price_id)
+    async with cost_scenes.opened(some, prices=(guess,)) as ledger:
+        page = await cost_books.read_report(CostBooks(ledger=ledger), SpendAsk(span=DAY_BEFORE, by=(NAMESPACE,)))
+        [shown] = (await cost_books.read_prices(CostBooks(ledger=ledger), TODAY)).items
+    assert [one.price_id for one in page.estimated_prices] == [guess.price_id]
+    assert page.stale_prices == ()
+    assert (shown.is_estimated, shown.is_stale) == (True, False)
+    assert "estimated prices were used, of p4d.24xlarge" in cost_pages.draw_report("whose", page)
+
+
+async def test_more_allocations_than_anybody_reads_are_refused(monkeypatch):
+    monkeypatch.setattr(allocation, "MOST_ALLOCATIONS", 3)
+    asked = AllocationAsk(span=DAY_BEFORE, by=(NAMESPACE,), step=HOUR)
+    async with cost_scenes.opened(cost_scenes.example()) as ledger:
+        with pytest.raises(ValueError, match="allocations are more than 3; ask for longer steps, or aggregate them"):
+            await allocation.read_allocations(CostBooks(ledger=ledger), asked)
+
+
+@pytest.mark.parametrize(("written", "booked"), [("llm", "llm"), ("__idle__", "_idle__"), ("a\0b", "a\ufffdb")])
+def test_whom_a_pod_says_to_belong_to_is_no_name_of_ours(written, booked):
+    assert cost.as_foreign(written) == booked

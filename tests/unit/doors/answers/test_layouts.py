@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.unit.decide.packing.test_moving import stuck, there
 
 from fallow import names
+from fallow.decide import packing
 from fallow.decide.packing import ClusterRoom, ConsolidationPlan, consolidate, fragments
 from fallow.doors.answers import layouts
 from fallow.model.partition import NodeLayout, NodeTurn, RepartitionReason, RepartitionRecord, RepartitionStep
@@ -14,6 +16,7 @@ from fallow.model.policies.sharing import SharingMode, SharingPolicy, Strategy
 from fallow.model.sharing import PolicyCounts, PolicyStanding
 from fallow.model.units import parse_instant
 from fallow.stories.consolidation import ConsolidationCycle
+from fallow.stories.defrag import DefragCycle
 from fallow.stories.share_policies import PoliciesCycle
 from fallow.stories.sharing import SharingCycle
 
@@ -118,3 +121,21 @@ def test_a_node_that_could_be_emptied_says_where_its_pods_would_go_and_others_wh
     assert [(each.node, each.what, each.because) for each in plans] == [
         ("l4-06", "canBeEmptied", "2 pods would fit on l4-05"), ("h100-04", "stays", "somebody keeps it"),
     ]
+
+
+def test_a_move_is_told_of_both_its_nodes_and_before_it_where_it_would_help() -> None:
+    moved, waits = there("q", "a"), stuck("p")
+    choice = packing.MoveChoice(moved, waits, "a", "b")
+    stays = consolidate.StayingNode("a", consolidate.StayReason.Unmovable, "somebody keeps it")
+    packed = ConsolidationCycle(plan=ConsolidationPlan(None, (stays,), ()))
+    would = layouts.show(None, None, packed, DefragCycle(choice=choice)).plans
+    assert [(each.node, each.what, each.because) for each in would] == [
+        ("a", "moveWouldHelp", "ml/p would fit, if ml/q went to b"),
+    ]
+    begun = packing.begin_move(choice, 1, NOW)
+    assert begun is not None
+    runs = layouts.show(None, None, packed, DefragCycle(move=begun.record, source="a")).plans
+    assert [(each.node, each.what, each.because) for each in runs] == [
+        ("a", "podMoves", "ml/q to b, so that ml/p fits"), ("b", "placeKept", "for ml/q, which leaves a"),
+    ]
+    assert [each.what for each in layouts.show(None, None, packed, DefragCycle()).plans] == ["stays"]

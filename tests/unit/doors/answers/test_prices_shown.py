@@ -69,7 +69,8 @@ def booked(per_gpu_hour: float | None) -> telling.CostReportPage:
     window = telling.WindowTold(start="", end="")
     return telling.CostReportPage(
         window=window, as_of="", currency="EUR", basis="allocation", by=(), rows=(row,), held=row, platform=platform,
-        rest=0.0, total=30.0, gpu_hours=10.0, unpriced_gpu_hours=0.0, stale_prices=(), before=None,
+        rest=0.0, total=30.0, gpu_hours=10.0, unpriced_gpu_hours=0.0, stale_prices=(), estimated_prices=(),
+        before=None,
         is_energy_in_cost=False,
     )
 

@@ -7,7 +7,8 @@ from tests.unit.decide.scaling.stage import NOW, daemon, long_unneeded, look, no
 from fallow.doors.answers import scaling
 from fallow.doors.cli import scale_plan
 from fallow.model.policies.scaling import ScalingMode
-from fallow.model.scaling import DemandGuess, DemandPast, ScalingMemory, ScalingPlan, ScalingSight
+from fallow.model.scaling import DemandPast, ScalingMemory, ScalingSight
+from fallow.model.scaling_plan import DemandGuess, ScalingPlan
 from fallow.model.seen import Known
 
 RIPE = long_unneeded(node("n0"), node("n1"), node("n2"))

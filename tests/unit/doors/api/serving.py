@@ -17,9 +17,11 @@ from fallow.decide import packing
 from fallow.decide.idle import plan as brain
 from fallow.doors import listen
 from fallow.doors.api import app, auth, editions
+from fallow.doors.api import clusters as peering
 from fallow.model import cluster, decision
 from fallow.observe.cluster import mirror
 from fallow.wiring import forecasts as forecasting
+from fallow.wiring import peers
 
 
 class StandingLoop:
@@ -88,11 +90,12 @@ def make_forecasts(world: Any, ledger: Any = None) -> forecasting.Forecasts:
 async def serving(
     world: Any, mandate: Any, *, guard: Any = None, files: Any = None, draw: Any = None, clusters: tuple[str, ...] = (),
     suspects: Any = None, may_in: Any = None, books: Any = None, only_costs: bool = False, leader: Any = None,
-    listener: Any = None, explainer: Any = None, forecasts: Any = None, **said: Any,
+    listener: Any = None, explainer: Any = None, forecasts: Any = None, flags: Mapping[str, Any] | None = None,
+    **said: Any,
 ) -> AsyncIterator[Client]:
     standing, kept = StandingLoop(world.now), audit.Audit(None)
     await kept.open()
-    given = {"daemon_mode": True, "cluster": clusters}
+    given = {"daemon_mode": True, "cluster": clusters, **(flags or {})}
     options = msgspec.structs.replace(settings.read_flags(given, {}), mandate=mandate)
     if world.workloads:
         standing.look_at(world, mandate, **said)
@@ -112,7 +115,8 @@ async def serving(
     while not server.started:  # noqa: ASYNC110
         await asyncio.sleep(0.005)
     try:
-        async with aiohttp.ClientSession() as session:
+        async with aiohttp.ClientSession() as session, peers.open_peers(options, patience=1.0) as doors:
+            told.peers = peering.PeerSights(doors, lambda: world.now)
             yield Client(session, "http://{}:{}".format(*listener.getsockname()), standing, kept)
     finally:
         server.stop()

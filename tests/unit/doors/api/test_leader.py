@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from tests import cost_scenes
 from tests.unit.clients import loopback
 from tests.unit.doors.api.scene import KEY
 from tests.unit.doors.api.serving import Client, make_forecasts, serving
@@ -19,6 +20,7 @@ from fallow.clients import replicas
 from fallow.clients.kubernetes import api as kube
 from fallow.clients.kubernetes import config
 from fallow.doors import listen
+from fallow.doors.answers.cost_books import CostBooks
 from fallow.doors.api import auth, endpoints, leader, sessions
 from fallow.model.history import AuditEntry, CameBy, Happened
 
@@ -53,7 +55,8 @@ async def leading() -> AsyncIterator[Client]:
 
 @contextlib.asynccontextmanager
 async def following(
-    port: int, *, holder: str | None = "one", answer: loopback.Answer | None = None, shares_key: bool = True
+    port: int, *, holder: str | None = "one", answer: loopback.Answer | None = None, shares_key: bool = True,
+    books: CostBooks | None = None,
 ) -> AsyncIterator[tuple[Client, loopback.Loopback]]:
     """A follower of the leader at that port of 127.0.0.1; `answer`: the API server's."""
     async with contextlib.AsyncExitStack() as stack:
@@ -65,7 +68,8 @@ async def following(
             monotonic=time.monotonic,
         )
         listener = listen.open_listener(("127.0.0.2", port))
-        client = await stack.enter_async_context(serving(make_world(), MANDATE, leader=door, listener=listener))
+        served = serving(make_world(), MANDATE, leader=door, listener=listener, books=books)
+        client = await stack.enter_async_context(served)
         client.loop.health.leading = False
         yield client, server
 
@@ -115,6 +119,18 @@ UNREACHED = {
     "no-answer": ({}, "one, which leads, cannot be asked: http://127.0.0.1:{port} cannot be reached"),
     "no-key": ({"shares_key": False}, "this one cannot vouch for you to who leads; give all replicas the same --sess"),
 }
+
+
+@pytest.mark.parametrize("given", [given for given, _ in UNREACHED.values()], ids=UNREACHED)
+@pytest.mark.parametrize("keeps_books", [False, True], ids=["audit", "books"])
+async def test_a_follower_without_its_leader_does_not_say_that_nothing_was_given_back(
+    given: dict[str, Any], keeps_books: bool
+) -> None:
+    async with cost_scenes.opened(cost_scenes.example()) as ledger:
+        books = CostBooks(ledger=ledger) if keeps_books else None
+        async with following(free_port(), books=books, **given) as (two, _):
+            (own,) = (await two.get("/api/v1/all-clusters"))["clusters"]
+    assert (own["sight"], own["givenBackGpuHours"]) == ("seen", None)
 
 
 @pytest.mark.parametrize(("given", "says"), UNREACHED.values(), ids=UNREACHED)

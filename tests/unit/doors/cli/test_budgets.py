@@ -16,6 +16,7 @@ from aiohttp import web
 from click.testing import CliRunner, Result
 from tests.unit.clients import loopback
 
+from fallow import names
 from fallow.doors.cli import main
 from fallow.model.policies import budget_crd
 from fallow.sim.servers import store as stores
@@ -147,12 +148,33 @@ def test_a_cluster_without_the_definition_says_how_to_get_it(place: Place) -> No
 @pytest.mark.parametrize(("words", "said"), [
     (("--for", "4h"), "--reason TEXT"), (("--for", "4", "--reason", "x"), "not a duration"),
     (("--reason", "x"), "--for 4h"), (("--for", "4h", "--reason", "a\nb"), "on one line"),
-    (("--for", "73h", "--reason", "x"), "at most 3d"),
+    (("--for", "366d", "--reason", "x"), "at most 365d"),
     (("--for", "0s", "--reason", "x"), "more than 0"),
 ])
 def test_an_override_needs_a_time_and_a_reason(place: Place, words: tuple[str, ...], said: str) -> None:
     done = place.type("override", "ml-team", *words)
     assert (done.exit_code, said in done.output) == (2, True), done.output
+
+
+def test_how_long_an_override_may_be_is_the_daemons_to_say(place: Place) -> None:
+    place.put("ml-team")
+    done = place.type("override", "ml-team", "--for", "100h", "--reason", "release")
+    assert (done.exit_code, "unless the daemon allows less (--cost-max-override-hours)" in done.output) == (0, True)
+
+
+def test_an_alert_is_marked_as_seen_beside_others_and_only_one_that_there_is(place: Place) -> None:
+    alerts = [{"threshold": 80, "channels": []}, {"name": "spent", "threshold": 100, "channels": []}]
+    place.put("ml-team", alerts=alerts)
+    assert place.type("budget", "ack", "ml-team", "spent").output.startswith("spent of ml-team is marked as seen")
+    assert place.type("budget", "ack", "ml-team", "at-80").exit_code == 0
+    assert place.type("budget", "ack", "ml-team", "at-80").output == "at-80 of ml-team was marked as seen already\n"
+    found = place.store.find(stores.Key(names.GROUP, "CostBudget", "", "ml-team"))
+    assert found is not None
+    assert found.object["metadata"]["annotations"][names.ALERT_ACK] == "at-80,spent"
+    done = place.type("budget", "ack", "ml-team", "nope")
+    assert (done.exit_code, "has no alert nope; it has at-80, spent" in done.output) == (1, True), done.output
+    done = place.type("budget", "ack", "ml-team")
+    assert (done.exit_code, "ack NAME ALERT" in done.output) == (2, True), done.output
 
 
 def test_lift_without_anybody_waiting_says_so(place: Place) -> None:

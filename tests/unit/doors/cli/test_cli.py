@@ -24,6 +24,17 @@ def test_help_names_every_flag_with_its_default():
         assert not flag.default or f"[default:{flag.default}]" in "".join(shown.output.split())
 
 
+@pytest.mark.parametrize("typed", [
+    ["status", "--prometheus-url", "htp://{}@h"], ["status", "http://{}@h"], ["run", "--cluster", "west={}@h"],
+    ["cost", "--daemon-url", "http://{}@127.0.0.1:x"], ["run", "--scrape-target=htp://{}@h"],
+], ids=" ".join)
+@pytest.mark.parametrize("login", ["ada:pa55/wo@rd#", "ada:pa55'wo\\r d"])
+def test_no_error_repeats_the_password_of_an_address(tmp_path, login, typed):
+    shown = run(main.fallow, *(word.format(login) for word in typed), env={"KUBECONFIG": str(tmp_path / "none")})
+    assert shown.exit_code != 0
+    assert "pa55" not in shown.output
+
+
 def test_version():
     assert run(pruner.gpu_pruner, "-V").output == f"gpu-pruner {__version__}\n"
 

@@ -24,7 +24,7 @@ from rich.style import Style
 from tests import ROOT
 
 from fallow import names
-from fallow.doors.cli import demo, demo_director, demo_report, main
+from fallow.doors.cli import demo, demo_director, demo_gate, demo_nodes, demo_report, main
 from fallow.doors.cli import demo_view as view
 from fallow.model.units import HOUR, MINUTE, parse_instant, rfc3339
 from fallow.sim import backtest, cast, stage
@@ -324,6 +324,32 @@ async def test_who_takes_what_a_pause_freed_and_who_was_stopped_by_hand_is_told(
     assert (director.taken, director.by_hand) == (1, ["ml/first"])
     moment = director.look()
     assert (moment.paused, moment.sums.total.pauses, moment.sums.total.regrets) == (0, 0, 0), "of the controller"
+
+
+async def test_one_pod_makes_room_for_another_and_that_is_told(tmp_path: Path) -> None:
+    """The only GPU of a model has one who could be anywhere, when one comes who needs just that."""
+    span, model = LifeSpan(NOW, MINUTE, 180), "NVIDIA-L40S"
+    parts = [
+        nouns.Part("ml", "roamer", roams=True), nouns.Part("ml", "other"),
+        nouns.Part("ml", "picky", kind="PyTorchJob", model=model, arrives_at=NOW + 20 * MINUTE),
+    ]
+    nodes = [nouns.SimNode("l40s-01", model, 1), nouns.SimNode("gpu-1", gpus=2)]
+    made = world.World(nodes, parts, np.full((3, 180), 50, np.uint8), span)
+    async with stage.open_stage(made, tmp_path, flags=demo_nodes.ACTING, gate=demo_gate.opened) as on:
+        director = demo_director.Director(on, speed=0.0, length=3 * HOUR, stop=asyncio.Event())
+        while not director.news.moves and made.now < NOW + 2 * HOUR:
+            await director.step()
+        assert on.broken == []
+    assert [pod.node for one in made.workloads for pod in one.pods] == ["gpu-1", "gpu-1", "l40s-01"]
+    assert list(demo_nodes.say(director.news)) == [
+        "ml/picky-0 waited and is on l40s-01: one pod, ml/roamer-0, made room and went elsewhere",
+    ]
+    told = [one.text for one in director.look().feed if one.kind == "node"]
+    assert told == [
+        "l40s-01: ml/picky-0 waits and fits where ml/roamer-0 is, which fits on gpu-1",
+        "l40s-01: Moved: ml/roamer-0 is Ready elsewhere, and ml/picky-0 on l40s-01",
+    ]
+    assert made.kept == {}
 
 
 async def test_what_people_do_by_hand_is_told_and_the_hints_name_who_is_in_notice(tmp_path: Path) -> None:

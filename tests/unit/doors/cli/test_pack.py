@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import sys
+import time
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
@@ -18,14 +19,19 @@ from tests import ROOT
 from tests.unit.observe.cluster import pretend
 
 from fallow import names
+from fallow.clients.kubernetes import api as kube
 from fallow.decide import packing
 from fallow.decide.packing import fragments
 from fallow.doors.answers import layouts
+from fallow.doors.answers import subjects as telling
 from fallow.doors.cli import main, pack
+from fallow.model import owner_use
 from fallow.model.policies import nodeconfig_crd, sharing_crd
 from fallow.model.policies.sharing import SharingMode, Strategy
+from fallow.model.sharing import OwnerUse
 from fallow.sim import packs, shelf
 from fallow.sim.traces import openb
+from fallow.wiring import reach, subjects
 
 NODES = [
     "sn,cpu_milli,memory_mib,gpu,model",
@@ -303,7 +309,11 @@ def test_one_core_and_several_tell_the_same(root: Path) -> None:
 
 @pytest.fixture
 async def server() -> Any:
-    async with pretend.Server() as running:
+    kinds = (
+        "v1 configmaps ConfigMap", "coordination.k8s.io/v1 leases Lease",
+        f"{names.GROUP}/v1alpha1 gpunodeconfigs GPUNodeConfig -",
+    )
+    async with pretend.Server(*kinds) as running:
         running.put("namespaces", pretend.made("kube-system", namespace=None, kind="Namespace"))
         status = {"allocatable": {"cpu": "16", "memory": "64Gi", "pods": "110", "nvidia.com/gpu": "2"},
                   "conditions": [{"type": "Ready", "status": "True"}]}
@@ -320,14 +330,18 @@ async def server() -> Any:
 
 
 @pytest.fixture
-def ask(server: pretend.Server, tmp_path: Path) -> Any:
-    kubeconfig = tmp_path / "kubeconfig"
-    kubeconfig.write_text(yaml.safe_dump({
+def kubeconfig(server: pretend.Server, tmp_path: Path) -> Path:
+    path = tmp_path / "kubeconfig"
+    path.write_text(yaml.safe_dump({
         "apiVersion": "v1", "kind": "Config", "current-context": "test", "users": [{"name": "test", "user": {}}],
         "clusters": [{"name": "test", "cluster": {"server": f"http://127.0.0.1:{server.url[1]}"}}],
         "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test", "namespace": "ml"}}],
     }))
+    return path
 
+
+@pytest.fixture
+def ask(kubeconfig: Path, tmp_path: Path) -> Any:
     async def ask(*words: str) -> Result:
         return await asyncio.to_thread(
             run, tmp_path / "no-traces-needed", *words, "--cluster", KUBECONFIG=str(kubeconfig)
@@ -365,6 +379,58 @@ async def test_plan_offers_the_objects_to_apply_and_they_only_audit(server: pret
     assert (made.invalid, made.mode, made.strategy) == ((), SharingMode.audit, Strategy.auto)
     assert (cut.invalid, cut.mode, cut.node, cut.slicing_replicas) == ((), SharingMode.audit, "n3", 4)
     assert not any(verb not in ("list", "get") for verb, _, _ in server.requests)
+
+
+def tell_use(server: pretend.Server, mean: float, p95: float, peak: int) -> None:
+    """As a daemon does: of the owner of all three pods."""
+    uid = next(iter(server.kinds["deployments"].objects.values()))["metadata"]["uid"]
+    table = owner_use.write({uid: OwnerUse(coverage=1.0, mean=mean, p95=p95, peak_memory=peak)}, time.time())
+    server.put("configmaps", {
+        **pretend.made(names.OWNER_USE, namespace="gpu-system", kind="ConfigMap"), "data": {owner_use.KEY: table},
+    })
+    lease = pretend.made(names.LEASE, namespace="gpu-system", kind="Lease", version="coordination.k8s.io/v1")
+    server.put("leases", lease)
+    server.put("namespaces", pretend.made("ml", namespace=None, kind="Namespace"))
+    for node in server.kinds["nodes"].objects.values():
+        node["metadata"]["labels"][names.GPU_MEMORY] = "24000"
+
+
+async def test_plan_and_explain_say_how_many_could_share_a_gpu_where_that_is_measured(
+    server: pretend.Server, ask: Any, kubeconfig: Path
+) -> None:
+    async def explain() -> str:
+        async with reach.open_api(str(kubeconfig), None) as (api, _):
+            seen = await subjects.read(api, kube.NODES, "n1", time.time())
+        assert isinstance(seen, subjects.NodeSubject)
+        told = telling.tell_node(seen, time.time())
+        return next(each.sentence for each in told.lines if each.about == "could share")
+
+    unknown = json.loads((await ask("plan", "-o", "json")).stdout)["sharing"]
+    assert (unknown["replicas"], unknown["notKnown"].startswith("no daemon tells")) == (None, True)
+    assert (await explain()).startswith("not known: no daemon tells")
+    tell_use(server, mean=0.3, p95=0.7, peak=4000)
+    told = json.loads((await ask("plan", "-o", "json")).stdout)["sharing"]
+    assert (told["replicas"], told["mpsClients"], told["largestNeedMib"]) == (4, 1, 4800)
+    assert told["could"] == ["ml/llm-0", "ml/llm-1", "ml/llm-2"]
+    shown = " ".join((await ask("plan")).output.split())
+    assert "Who could share a GPU: 4 could take turns on a GPU; each is given up to 4,800 MiB" in shown
+    said = await explain()
+    assert said.startswith("4 could take turns on a GPU; ")
+    assert said.endswith("2 pods: ml/llm-0, ml/llm-1")
+    tell_use(server, mean=0.7, p95=0.9, peak=4000)
+    assert await explain() == "nobody; too busy or too large for that: 2 pods: ml/llm-0, ml/llm-1"
+
+
+async def test_the_node_that_is_offered_shares_its_gpus_by_as_many_as_were_advised(
+    server: pretend.Server, ask: Any
+) -> None:
+    empty = {**server.kinds["nodes"].objects["Node-n2"], "metadata": {"name": "n3", "labels": {}, "uid": "n3"}}
+    server.put("nodes", empty)
+    tell_use(server, mean=0.1, p95=0.9, peak=9000)
+    shown = (await ask("plan", "-o", "policy")).stdout
+    _, config = yaml.safe_load_all(shown)
+    assert (config["metadata"]["name"], config["spec"]["timeSlicingReplicas"]) == ("n3", 2)
+    assert "# How many could share a GPU there: 2 could take turns on a GPU; each is given up to 10,800 MiB" in shown
 
 
 async def test_plan_offers_no_node_where_one_shares_and_no_policy_where_nobody_asks_for_one_gpu(

@@ -2,20 +2,23 @@
 
 import asyncio
 import json
+import logging
 import os
 import signal
+import socket
 import time
 
 import msgspec
 import pytest
 from tests import builders
 
-from fallow import settings
+from fallow import logs, settings
 from fallow.decide.idle import plan as brain
-from fallow.doors.cli import prune
+from fallow.doors.cli import prune, reloading
 from fallow.model import decision, usage
 from fallow.model.decision import Outcome, Status
 from fallow.model.long_memory import Freeze
+from fallow.settings import config_file
 
 
 def cycle(*statuses: Status, frozen=None, failure="", planned=True) -> decision.Cycle:
@@ -58,20 +61,88 @@ async def listen(reader, writer):
     writer.close()
 
 
-async def test_sigterm_ends_a_daemon_that_still_waits_for_its_api_server(tmp_path):
+@pytest.fixture
+async def given(tmp_path):
+    """What is typed for a daemon whose API server never answers."""
     server = await asyncio.start_server(listen, "127.0.0.1", 0)
     address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     (tmp_path / "config").write_text(json.dumps({
         "clusters": [{"name": "c", "cluster": {"server": address}}], "current-context": "c",
         "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}], "users": [{"name": "u", "user": {}}],
     }))
-    given = {"kubeconfig": str(tmp_path / "config"), "daemon_mode": True, "metrics_addr": "127.0.0.1:0"}
-    watching = asyncio.create_task(prune._watch(settings.read_flags(given, {"PROMETHEUS_URL": "http://127.0.0.1:9"})))
-    async with asyncio.timeout(10):
-        while signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:  # noqa: ASYNC110
+    yield {"kubeconfig": str(tmp_path / "config"), "daemon_mode": True, "metrics_addr": "127.0.0.1:0",
+           "prometheus_url": "http://127.0.0.1:9"}
+    server.close()
+
+
+async def until(is_so):
+    async with asyncio.timeout(60):
+        while not is_so():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
+
+
+async def test_sigterm_ends_a_daemon_that_still_waits_for_its_api_server(given):
+    watching = asyncio.create_task(prune._watch_on(settings.read_flags(given, {}), given, None))
+    await until(lambda: signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL)
     began = time.monotonic()
     os.kill(os.getpid(), signal.SIGTERM)
     assert await watching == 0
     assert time.monotonic() - began < 3
-    server.close()
+
+
+async def test_sigterm_while_settings_change_ends_it_all_the_same(given, tmp_path, caplog, monkeypatch):
+    caplog.set_level("INFO")
+    monkeypatch.setattr(reloading, "SETTLES", 0.05)
+    file = tmp_path / "settings.yaml"
+    file.write_text("duration: 30\n")
+    given["config"] = str(file)
+    read = settings.read_flags(config_file.complete(given, {}), {})
+    watching = asyncio.create_task(prune._watch_on(read, given, None))
+    await until(lambda: "watching, in dry-run" in caplog.text)
+    file.write_text("duration: 45\n")
+    os.kill(os.getpid(), signal.SIGHUP)
+    await until(lambda: "its settings hold from now on" in caplog.text)
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert await asyncio.wait_for(watching, 30) == 0
+    assert caplog.text.count("watching, in dry-run") == 1, "it was not put together anew"
+
+
+BROKEN = {"no place for its files": "state-dir: {file}", "a port that is taken": "dashboard-addr: {port}"}
+
+
+@pytest.mark.parametrize("how", BROKEN)
+async def test_settings_that_do_not_work_give_way_whole_and_are_tried_again_when_asked(
+    how, given, tmp_path, capfd, monkeypatch
+):
+    monkeypatch.setattr(reloading, "SETTLES", 0.05)
+    told, said = [], tmp_path / "not-a-folder"
+    said.write_text("")
+
+    def has_said(words: str, times: int = 1) -> bool:
+        told.append(capfd.readouterr().err)
+        return "".join(told).count(words) >= times
+
+    file = tmp_path / "settings.yaml"
+    file.write_text("duration: 30\n")
+    given["config"] = str(file)
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])  # ours are gone when the test is
+    read = prune._read_again(given, None)
+    logs.set_up(read.log_format, read.log_level)
+    watching = asyncio.create_task(prune._watch_on(read, given, None))
+    await until(lambda: has_said("watching, in dry-run"))
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = f"127.0.0.1:{taken.getsockname()[1]}"
+        file.write_text(f"duration: 45\nlog-format: json\n{BROKEN[how].format(file=said, port=port)}\n")
+        os.kill(os.getpid(), signal.SIGHUP)
+        await until(lambda: has_said("watching, in dry-run", 2))
+    assert "the new settings do not work; the former hold on" in "".join(told)
+    assert not "".join(told).splitlines()[-1].startswith("{"), "it logs as before, too"
+
+    said.unlink()
+    os.kill(os.getpid(), signal.SIGHUP)
+    await until(lambda: has_said("watching, in dry-run", 3))
+    assert "".join(told).splitlines()[-1].startswith("{")
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert await asyncio.wait_for(watching, 30) == 0

@@ -84,7 +84,7 @@ def simulate(*words: str) -> Result:
 def test_a_simulated_day_is_told_beside_the_rival_and_the_bound() -> None:
     done = simulate("--days", "0.5")
     lines = [line.split()[0] for line in done.output.splitlines()[:5]]
-    assert lines == ["WHO", "fallow", "requests", "fallow,", "bound"]
+    assert lines == ["WHO", "fallow", "requests", "fallow,", "the"]
     told = json.loads(simulate("--days", "0.5", "-o", "json").output)["results"]
     assert all(each["ratio"] > 1 for each in told)
 

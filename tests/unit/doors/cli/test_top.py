@@ -276,7 +276,7 @@ async def test_however_it_ends_the_terminal_is_as_it_was(terminal, number, code)
 
 def test_a_line_as_wide_as_the_screen_keeps_its_last_letter(monkeypatch, capsys):
     """What empties the rest of a line empties, behind a full one, its last column."""
-    monkeypatch.setattr(screen.shutil, "get_terminal_size", lambda *_: os.terminal_size((10, 3)))
+    monkeypatch.setattr(screen.shutil, "get_terminal_size", lambda *_, **__: os.terminal_size((10, 3)))
     made = screen.Screen(0, [])
     made.draw(["x" * 10, "y", "z" * 10])
     shown = capsys.readouterr().out

@@ -129,9 +129,9 @@ async def test_either_case_is_read_and_whole_nodes_come_back_as_they_were(spell:
 @pytest.mark.parametrize("key", ["gpuautoscaler.io/gpu-memory", "gpu-autoscaler.io/gpu-memory"])
 async def test_filter_drops_only_what_the_scheduler_cannot_see(key: str) -> None:
     need = {"annotations": {key: "30Gi"}}
-    there = pod("there", "tight", "nvidia.com/gpu.shared", annotations={key: "60000"})
+    there = [pod(f"there-{each}", "tight", "nvidia.com/gpu.shared", annotations={key: "60000"}) for each in range(3)]
     memory = {"nvidia.com/gpu.memory": "81559"}
-    async with staged(node("tight", 1, 4, **memory), node("free", 1, 4, **memory), node("whole"), there) as stage:
+    async with staged(node("tight", 1, 4, **memory), node("free", 1, 4, **memory), node("whole"), *there) as stage:
         names = ("tight", "free", "whole", "unknown")
         answer = await stage.ask("filter", pod("p", resource="nvidia.com/gpu.shared", **need), *names)
         assert answer["NodeNames"] == ["free", "whole", "unknown"]

@@ -170,6 +170,19 @@ async def test_whoever_claims_a_gpu_is_denied_and_who_may_claim_something_else_i
     assert (response["allowed"], why) == (reason != "Exceeded", reason)
 
 
+async def test_claims_by_the_hundred_count_as_ones_for_gpus_and_the_sentence_says_so() -> None:
+    """Reading them all takes longer than a review may: that would admit the pod."""
+    world, asked = World(test_admission.make()), review(limits={})
+    world.claims = Known(False)
+    named = [{"name": f"c{each}", "resourceClaimName": f"c{each}"} for each in range(256)]
+    asked["request"]["object"]["spec"]["resourceClaims"] = named
+    response, why = await ask(world, asked)
+    assert (response["allowed"], why) == (False, "Exceeded")
+    assert "it names more than 16 claims, which counts as asking for GPUs" in response["status"]["message"]
+    asked["request"]["object"]["spec"]["resourceClaims"] = named[:16]
+    assert (await ask(world, asked))[1] == "NoGpus"
+
+
 async def test_by_team_the_owner_is_asked_only_where_it_matters() -> None:
     world = World(test_admission.make(scope=budget.SpendScope(teams=("ml",))))
     world.above = Unseen("forbidden")

@@ -206,6 +206,9 @@ def _fits(thing: Object, namespace: str, request: web.Request) -> bool:
     meta, chosen = thing["metadata"], request.query.get("fieldSelector", "")
     if chosen.startswith("metadata.name=") and meta["name"] != chosen.removeprefix("metadata.name="):
         return False
+    wanted = next((each for each in chosen.split(",") if each.startswith("spec.nodeName=")), "")
+    if wanted and thing["spec"].get("nodeName") != wanted.removeprefix("spec.nodeName="):
+        return False
     if "status.phase!=" in chosen and thing["status"]["phase"] in ("Succeeded", "Failed"):
         return False
     return namespace in ("", meta.get("namespace", ""))

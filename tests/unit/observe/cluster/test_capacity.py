@@ -25,7 +25,10 @@ def node(
 
 
 def pod(*requests: dict[str, str], init: Any = (), **more: Any) -> Needs:
-    containers = [{"name": f"c{number}", "resources": {"requests": each}} for number, each in enumerate(requests)]
+    runs = more.pop("runs", [])
+    containers = [
+        {"name": f"c{number}", "resources": {"requests": each}, "command": runs} for number, each in enumerate(requests)
+    ]
     inits = [
         {"name": f"i{number}", "resources": {"requests": each}, "restartPolicy": policy}
         for number, (policy, each) in enumerate(init)
@@ -128,6 +131,18 @@ def test_a_product_that_is_selected_is_what_it_accepts() -> None:
         ({"owner": "Job"}, "does work that an eviction would lose"),
         ({"owner": "PyTorchJob", "annotations": {"gpuautoscaler.io/evictable": "true"}}, ""),
         ({"labels": {"gpuautoscaler.io/workload-type": "training"}}, "does work that an eviction would lose"),
+        ({"labels": {"gpu-autoscaler.io/workload-type": "Training"}}, "does work that an eviction would lose"),
+        (
+            {"labels": {"gpuautoscaler.io/workload-type": "training"},
+             "annotations": {"gpuautoscaler.io/workload-type": "batch"}}, "does work that an eviction would lose",
+        ),
+        ({"owner": "StatefulSet", "runs": ["torchrun", "train.py"]}, "does work that an eviction would lose"),
+        ({"runs": ["torchrun"], "annotations": {"gpuautoscaler.io/evictable": "true"}}, ""),
+        ({"runs": ["torchrun"], "labels": {"gpuautoscaler.io/workload-type": "serving"}}, ""),
+        ({"asks": {"nvidia.com/gpu": "8"}}, "does work that an eviction would lose"),
+        ({"asks": {"nvidia.com/gpu": "1", "memory": "33Gi"}}, "does work that an eviction would lose"),
+        ({"asks": {"nvidia.com/gpu": "1", "memory": "32Gi"}}, ""),
+        ({"asks": {"memory": "64Gi"}}, ""),
         ({"annotations": {"karpenter.sh/do-not-disrupt": "true"}}, "asked not to be disrupted"),
         ({"annotations": {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}}, "asked not to be disrupted"),
         (
@@ -139,7 +154,8 @@ def test_a_product_that_is_selected_is_what_it_accepts() -> None:
     ],
 )
 def test_who_must_not_be_moved_is_said(change: dict[str, Any], why: str) -> None:
-    assert pod({"cpu": "1"}, **change).fixed == why
+    asks, change = change.get("asks", {"cpu": "1"}), {key: change[key] for key in change if key != "asks"}
+    assert pod(asks, **change).fixed == why
 
 
 async def test_a_cluster_is_read_by_two_lists_and_pods_come_in_their_order() -> None:
@@ -224,3 +240,43 @@ async def test_who_does_not_count_has_no_capacity_to_show() -> None:
 async def test_a_cluster_without_an_id_is_read_all_the_same() -> None:
     async with pretend.Server() as server, server.api() as api:
         assert (await hosts.look(api)).cluster == ""
+
+
+@pytest.mark.parametrize(("tolerations", "tolerated"), [
+    ([], ()), ([{"operator": "Exists"}], ("NoExecute", "NoSchedule")),
+    ([{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}], ("NoSchedule",)),
+    ([{"key": "nvidia.com/gpu", "value": "present"}], ()), ([{"key": "other", "operator": "Exists"}], ()),
+    ([{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoExecute"}], ("NoExecute",)),
+])
+def test_which_effects_of_the_taint_of_gpus_are_tolerated(tolerations: Any, tolerated: tuple[str, ...]) -> None:
+    assert pod({"nvidia.com/gpu": "1"}, tolerations=tolerations).tolerates == tolerated
+
+
+def test_the_taint_of_gpus_leaves_no_node_out_and_is_kept() -> None:
+    effects = ("NoSchedule", "PreferNoSchedule")
+    found = node(taints=[{"key": "nvidia.com/gpu", "value": "present", "effect": effect} for effect in effects])
+    assert (found.left_out, found.taints) == ("", ("NoSchedule",))
+
+
+@pytest.mark.parametrize(("asked", "more", "words"), [
+    ({}, {}, ""), ({"rdma/hca": "1"}, {}, "asks for rdma/hca"), ({"ephemeral-storage": "1Gi"}, {}, "ephemeral-storage"),
+    ({"rdma/hca": "0"}, {}, ""), ({}, {"volumes": [{"persistentVolumeClaim": {"claimName": "c"}}]}, "volume"),
+    ({}, {"volumes": [{"ephemeral": {}}]}, "volume"), ({}, {"volumes": [{"emptyDir": {}}]}, ""),
+    ({}, {"nodeSelector": {"kubernetes.io/arch": "s390x"}}, "architecture"),
+    ({}, {"nodeSelector": {"kubernetes.io/os": "linux"}}, "system"),
+    ({}, {"nodeSelector": {"nvidia.com/gpu.product": "NVIDIA-L4", "nvidia.com/gpu.present": "true"}}, ""),
+    ({}, {"containers": [{"name": "c", "ports": [{"containerPort": 80}, {"hostPort": 8000}]}]}, "port"),
+    ({}, {"containers": [{"name": "c", "ports": [{"containerPort": 80}]}]}, ""),
+    ({}, {"initContainers": [{"name": "c", "restartPolicy": "Always", "ports": [{"hostPort": 1}]}]}, "port"),
+])
+def test_what_else_decides_where_it_goes_is_said(asked: dict[str, str], more: dict[str, Any], words: str) -> None:
+    found = pod({"cpu": "1", "memory": "1Gi", "nvidia.com/gpu": "1", **asked}, **more).beyond
+    assert (bool(found), words in found) == (bool(words), True)
+
+
+@pytest.mark.parametrize(("name", "words"), [("", "makes room"), ("n1", "")])
+def test_for_whom_the_scheduler_makes_room_already_nobody_has_to(name: str, words: str) -> None:
+    spec = {"containers": [{"name": "c"}], "nodeName": name}
+    thing = pretend.made("p", kind="Pod", spec=spec, status={"phase": "Pending", "nominatedNodeName": "n1"})
+    found = needs_of(thing).beyond
+    assert (bool(found), words in found) == (bool(words), True)

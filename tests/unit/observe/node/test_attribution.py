@@ -464,7 +464,8 @@ def running(
 ) -> dict[str, Any]:
     statuses = [{"name": container, "containerID": f"containerd://{id_}"} for container, id_ in containers.items()]
     status = {"phase": phase, "containerStatuses": statuses, "initContainerStatuses": [{"name": "waiting"}]}
-    thing = pretend.made(name, kind="Pod", version="v1", status=status, annotations=annotations or {})
+    spec = {"nodeName": "n1"}
+    thing = pretend.made(name, kind="Pod", version="v1", spec=spec, status=status, annotations=annotations or {})
     thing["metadata"]["uid"] = uid
     return thing
 
@@ -561,7 +562,7 @@ async def test_claims_are_resolved_by_the_slices_of_this_node(
         api.install(SLICES.replace("/v1 ", f"/{version} "))
         for number, uuid in ((2, GPU0), (1, "GPU-of-yesterday")):
             spec = {
-                "driver": "gpu.nvidia.com", "pool": {"name": "n1", "generation": number},
+                "nodeName": "n1", "driver": "gpu.nvidia.com", "pool": {"name": "n1", "generation": number},
                 "devices": [devices_of(version, uuid)],
             }
             api.put("resourceslices", pretend.made(f"s{number}", namespace=None, kind="ResourceSlice", spec=spec))

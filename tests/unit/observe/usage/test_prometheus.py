@@ -164,7 +164,7 @@ async def test_long_labels_of_a_tenant_fill_no_memory_and_hide_nobody() -> None:
         return canned({**real, ("peak", GR): [*real["peak", GR], *junk]})(asked)
 
     async with source(answer) as (_, asked):
-        for cycle in range(8):
+        for cycle in range(4):
             found = await asked.evidence(held((pod("llm"),)), ONLY, NOW + cycle)
             assert found.usage[WINDOW].count[Signal.gr_engine].tolist() == [60.0]
             assert sum(map(len, asked._books.foreign._numbers)) < 2**20

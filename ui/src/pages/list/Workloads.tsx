@@ -134,7 +134,12 @@ function Filter({ query }: { query: URLSearchParams }) {
   const [text, put] = useState(query.get("q") ?? "");
   const timer = useRef(0);
   const asked = query.get("q") ?? "";
-  useEffect(() => put((old) => (old.trim() === asked ? old : asked)), [asked]); // the address changed by other means
+  const written = useRef(asked); // into the address, by us: the box may hold more by now
+  useEffect(() => {
+    if (asked === written.current) return;
+    written.current = asked; // the address changed by other means
+    put(asked);
+  }, [asked]);
   const tokens = ["ns"].filter((key) => query.get(key));
   const take = (value: string, done: boolean) => {
     const words = value.split(/\s+/);
@@ -149,15 +154,14 @@ function Filter({ query }: { query: URLSearchParams }) {
     put(left);
     clearTimeout(timer.current);
     timer.current = window.setTimeout(
-      () =>
-        set({
-          ...found,
-          q: left
-            .split(" ")
-            .filter((w) => !/^(ns|kind|policy|model):/.test(w))
-            .join(" ")
-            .trim(),
-        }),
+      () => {
+        written.current = left
+          .split(" ")
+          .filter((w) => !/^(ns|kind|policy|model):/.test(w))
+          .join(" ")
+          .trim();
+        set({ ...found, q: written.current });
+      },
       done ? 0 : 120,
     );
   };

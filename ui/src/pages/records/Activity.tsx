@@ -38,12 +38,15 @@ const KIND: Record<DecidedType, [string, GlyphName]> = {
   nodeRemoved: ["Node removed", "rest"],
   spotInterrupted: ["Spot node ends", "bad"],
   restarted: ["Restarted", "busy"],
+  moveBegun: ["Pod is moved", "rest"],
+  podMoved: ["Pod moved", "busy"],
+  moveStopped: ["Move stopped", "kept"],
 };
 type Filter = "all" | "nodes" | "pauses" | "notices" | "keeps" | "resumes" | "refused" | "failures" | "people";
 const TYPES: Record<Filter, DecidedType[] | null> = {
   all: null,
   pauses: ["paused", "notPaused", "wouldPause", "released"],
-  nodes: ["nodesAdded", "drainBegun", "drainUndone", "nodeRemoved", "spotInterrupted"],
+  nodes: ["nodesAdded", "drainBegun", "drainUndone", "nodeRemoved", "spotInterrupted", "moveBegun", "podMoved", "moveStopped"],
   notices: ["told"],
   keeps: ["kept", "keepEnded"],
   resumes: ["resumed", "broughtBack", "regretted"],

@@ -115,7 +115,7 @@ class AwsGroups:
             id=name, tier=_read_tier(group, template), instance_types=types, least=least, most=most, target=target,
             zones=tuple(zone.text or "" for zone in find_all(group, "AvailabilityZones/member")),
             shape=MachineShape(instance_type=types[0]) if len(types) == 1 else None,
-            owner="cluster-autoscaler" if OWNER_TAG in tags else "",
+            owner="cluster-autoscaler" if OWNER_TAG in tags else "", mixes=_is_mixed(group),
         )
 
     async def _read_template(self, group: ElementTree.Element) -> _Template:
@@ -216,6 +216,14 @@ def _read_count(group: ElementTree.Element, name: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 7):
         raise errors.BadAnswer(f"AWS says of a group that its {name} is {text[:20]!r}")
     return int(text)
+
+
+def _is_mixed(group: ElementTree.Element) -> bool:
+    """AWS has on demand whatever it does not say otherwise."""
+    shares = find_all(group, "MixedInstancesPolicy/InstancesDistribution")
+    above = find_text(shares[0], "OnDemandPercentageAboveBaseCapacity") if shares else ""
+    base = find_text(shares[0], "OnDemandBaseCapacity") if shares else ""
+    return above not in ("", "100") and not (above == "0" and base in ("", "0"))
 
 
 def _read_tier(group: ElementTree.Element, template: _Template) -> CapacityType:

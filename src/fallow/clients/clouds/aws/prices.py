@@ -138,7 +138,8 @@ class AwsPrices:
     async def _fetch_spot(
         self, region: str, wanted: Sequence[WantedPrice], now: Instant, had: Harvest
     ) -> None:
-        found = [sale async for sale in self._list_sales(region, sorted({each.instance_type for each in wanted}), now)]
+        types = sorted({each.instance_type for each in wanted})
+        found = [sale async for sale in self._list_sales(region, types, now) if sale.zone.startswith(region)]
         for each in wanted:
             newest = {sale.zone: sale for sale in sorted(found, key=lambda sale: sale.at)
                       if sale.instance_type == each.instance_type and sale.at <= now + _AHEAD}
@@ -196,7 +197,7 @@ def _read_product(listed: _ListedProduct, wanted: Mapping[str, str]) -> Iterable
 def _read_sales(answer: bytes, who: str) -> tuple[list[_Sale], str]:
     try:
         root = ElementTree.fromstring(answer)
-    except ElementTree.ParseError:
+    except (ElementTree.ParseError, LookupError, ValueError):  # the latter of encodings that there are not
         raise errors.BadAnswer(f"{who} gave an answer that cannot be read") from None
     found = []
     for item in root.iterfind("{*}spotPriceHistorySet/{*}item"):

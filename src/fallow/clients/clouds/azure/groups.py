@@ -38,7 +38,11 @@ _SET_VERSION, _POOL_VERSION = "2024-07-01", "2025-05-01"
 _ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,79}(/[a-z][a-z0-9]{0,11})?")
 _MOST: Final = 1000  # machines of a scale set or a pool, as Azure documents it
 _AKS_TAG: Final = "aks-managed-poolname"
+_FAILED: Final = "Failed"
 _GONE: Final = "is not an active Virtual Machine Scale Set VM instanceId"
+_SET_OF: Final = re.compile(
+    r"(/subscriptions/[^/]+/resourceGroups/[^/]+/providers/Microsoft\.Compute/virtualMachineScaleSets/[^/]+"
+    r"/virtualMachines)/[^/]+", re.IGNORECASE)  # of a pool's machine, the list that it stands in
 _RESOURCE_GROUP: Final = re.compile(r"(/resourceGroups/)([^/]+)(/)", re.IGNORECASE)
 _WORDS: Final[wire.Words] = {
     **dict.fromkeys(
@@ -133,6 +137,7 @@ class _PoolProperties(msgspec.Struct, rename="camel"):
     scale_set_priority: str = ""
     availability_zones: list[str] = []
     e_tag: str = ""
+    provisioning_state: str = ""
     status: _PoolState | None = None
 
 
@@ -165,6 +170,7 @@ class AzureGroups:
         clock: Callable[[], Instant], url: str = MANAGEMENT_URL,
     ) -> None:
         self._wire, self._signer, self._clock, self._url = asking, signer, clock, url
+        self._created: dict[str, dict[str, Instant]] = {}  # by group and machine
         self._base = yarl.URL(url) / "subscriptions" / subscription / "resourceGroups" / resource_group / "providers"
 
     # ---- what there is ----
@@ -200,18 +206,40 @@ class AzureGroups:
 
     async def machines(self, group: str) -> tuple[CloudMachine, ...]:
         [known], listed = await self.groups([group]), await self._list(group)
+        created = await self._find_created(group, listed) if "/" in group else {}
         return tuple(
             CloudMachine(
                 id=each.instance_id or each.name, group=group, state=_read_state(each.properties.provisioning_state),
                 provider_id=_name_provider(each), zone=each.zones[0] if each.zones else "", tier=known.tier,
                 instance_type=known.instance_types[0] if known.instance_types else "",
-                launched_at=units.read_instant(each.properties.time_created),
+                launched_at=units.read_instant(each.properties.time_created) or created.get(_key(each)),
             )
             for each in listed
         )
 
+    async def _find_created(self, group: str, listed: Sequence[_AzureMachine]) -> dict[str, Instant]:
+        """Which a pool does not say of its machines, but the scale set behind it: asked once for each. Where we may
+        not, nobody knows."""
+        before = self._created.get(group, {})
+        known = {key: before[key] for each in listed if (key := _key(each)) in before}
+        places = {found[1] for each in listed if _key(each) not in known
+                  and (found := _SET_OF.fullmatch(each.properties.resource_id))}
+        for place in sorted(places):
+            url = yarl.URL(self._url + place).with_query({"api-version": _SET_VERSION})
+            try:
+                behind = await self._list_pages(url)
+            except (errors.Forbidden, errors.NotFound):
+                continue
+            known |= {_key(each): at for each in behind
+                      if (at := units.read_instant(each.properties.time_created)) is not None}
+        self._created[group] = known
+        return known
+
     async def _list(self, group: str) -> list[_AzureMachine]:
-        found, url = list[_AzureMachine](), self._place(group, "machines" if "/" in group else "virtualMachines")
+        return await self._list_pages(self._place(group, "machines" if "/" in group else "virtualMachines"))
+
+    async def _list_pages(self, url: yarl.URL) -> list[_AzureMachine]:
+        found = list[_AzureMachine]()
         for _ in range(wire.MOST_PAGES):
             page = await self._get(url, _MachinePage)
             found += page.value
@@ -222,9 +250,10 @@ class AzureGroups:
 
     async def wants(self, group: str) -> tuple[WantOfMachines, ...]:
         if "/" in group:
-            state = (await self._get(self._place(group), _Pool)).properties.status
-            said = state.provisioning_error if state else None
-            return _read_wants(group, [(_find_code(said), said.message, "")] if said else [])
+            pool = (await self._get(self._place(group), _Pool)).properties
+            said = pool.status.provisioning_error if pool.status and pool.provisioning_state == _FAILED else None
+            now = units.rfc3339(self._clock())  # a pool does not say since when, but that nothing is under way
+            return _read_wants(group, [(_find_code(said), said.message, now)] if said else [])
         view = await self._get(self._place(group, "instanceView"), _View)
         return _read_wants(group, [(each.code.rpartition("/")[2], each.message, each.time) for each in view.statuses])
 
@@ -243,7 +272,10 @@ class AzureGroups:
         """A pool is written as a whole: as it was just read, with another count."""
         answer = await self._ask(self._place(growth.group))
         found, whole = self._wire.decode(answer, _Pool).properties, self._wire.decode(answer, dict[str, Any])
-        wanted = growing.find_target(growth, _read_target(growth.group, found.count), _MOST)
+        target = _read_target(growth.group, found.count)
+        wanted = growing.find_target(growth, target, _MOST)
+        if wanted is None and found.provisioning_state == _FAILED:
+            wanted = target  # AKS does not go on by itself: the same is asked for again
         if wanted is not None:
             body = {"properties": {**whole["properties"], "count": wanted}}
             await self._change("PUT", self._place(growth.group), body, etag=found.e_tag)
@@ -333,6 +365,11 @@ def _name_provider(each: _AzureMachine) -> str:
     where = each.properties.resource_id or each.id
     lower = _RESOURCE_GROUP.sub(lambda found: f"/resourceGroups/{found[2].lower()}/", where)
     return f"azure://{lower}" if lower else ""
+
+
+def _key(each: _AzureMachine) -> str:
+    """The same machine's, however its name is spelt."""
+    return (each.properties.resource_id or each.id).lower()
 
 
 def _read_wants(group: str, said: Sequence[tuple[str, str, str]]) -> tuple[WantOfMachines, ...]:

@@ -22,6 +22,7 @@ from fallow.model.units import Instant
 
 PRICES_URL: Final = "https://prices.azure.com"
 _PATH: Final = "/api/retail/prices"
+_MACHINES: Final = "Virtual Machines"
 
 
 class _Meter(msgspec.Struct, rename="camel"):
@@ -67,7 +68,7 @@ class AzurePrices:
 
     async def _list(self, each: WantedPrice, now: Instant) -> AsyncIterator[_Meter]:
         terms = {
-            "serviceName": "Virtual Machines", "armRegionName": each.region, "armSkuName": each.instance_type,
+            "serviceName": _MACHINES, "armRegionName": each.region, "armSkuName": each.instance_type,
             "priceType": "Consumption",
         }
         if any("'" in value for value in terms.values()):
@@ -77,19 +78,22 @@ class AzurePrices:
         for _ in range(MOST_PAGES):
             page = self._wire.decode(await self._wire.ask("GET", url, now), _MeterPage)
             for meter in page.items:
-                yield meter
+                if self._is_machine(meter, each):
+                    yield meter
             if not page.next_page_link:
                 return
             url = self._wire.check_link(page.next_page_link, self._url)
         raise self._wire.too_many_pages()
 
-    def _fits(self, meter: _Meter, each: WantedPrice) -> bool:
-        name = f"{meter.meter_name} {meter.sku_name}"
-        is_spot = "spot" in name.lower()
-        is_machine = (
+    def _is_machine(self, meter: _Meter, each: WantedPrice) -> bool:
+        """Whatever was asked for, anything may be answered."""
+        return (
             price_table.fold_type(meter.arm_sku_name) == price_table.fold_type(each.instance_type)
             and meter.arm_region_name.lower() == each.region.lower() and meter.currency_code == self._currency
-            and meter.type == "Consumption" and meter.unit_of_measure == "1 Hour"
+            and meter.type == "Consumption" and meter.unit_of_measure == "1 Hour" and meter.service_name == _MACHINES
         )
-        is_other = "windows" in meter.product_name.lower() or "low priority" in name.lower()
-        return is_machine and not is_other and is_spot == (each.capacity_type is CapacityType.spot)
+
+    def _fits(self, meter: _Meter, each: WantedPrice) -> bool:
+        name = f"{meter.meter_name} {meter.sku_name}".lower()
+        is_other = "windows" in meter.product_name.lower() or "low priority" in name
+        return not is_other and ("spot" in name) == (each.capacity_type is CapacityType.spot)

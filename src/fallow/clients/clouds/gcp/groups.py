@@ -125,6 +125,9 @@ class _GoogleTemplate(msgspec.Struct):
 
 
 class _ManagedInstance(msgspec.Struct, rename="camel"):
+    """A group lists what it is to create, too: without an `id` and a status while there is no such machine."""
+
+    id: str = ""
     instance: str = ""
     current_action: str = ""
     instance_status: str = ""
@@ -132,6 +135,16 @@ class _ManagedInstance(msgspec.Struct, rename="camel"):
 
 class _ManagedPage(msgspec.Struct, rename="camel"):
     managed_instances: list[_ManagedInstance] = []
+    next_page_token: str = ""
+
+
+class _Instance(msgspec.Struct, rename="camel"):
+    id: str = ""
+    creation_timestamp: str = ""
+
+
+class _InstancePage(msgspec.Struct, rename="camel"):
+    items: list[_Instance] = []
     next_page_token: str = ""
 
 
@@ -184,6 +197,7 @@ class GoogleGroups:
     ) -> None:
         self._wire, self._signer, self._project, self._clock = asking, signer, project, clock
         self._base, self._engine = f"{url}/compute/v1/projects/{project}", engine
+        self._created: dict[str, dict[str, Instant]] = {}  # by group and id of a machine
 
     # ---- what there is ----
 
@@ -194,7 +208,31 @@ class GoogleGroups:
         manager = await self._get(self._place(group), _Manager)
         made_of = await self._find_template(manager)
         listed = await self._list(group)
-        return tuple(filter(None, (_read_machine(group, each, self._project, made_of) for each in listed)))
+        created = await self._find_created(group, listed)
+        return tuple(
+            msgspec.structs.replace(found, launched_at=created.get(each.id)) for each in listed
+            if (found := _read_machine(group, each, self._project, made_of)) is not None
+        )
+
+    async def _find_created(self, group: str, listed: Sequence[_ManagedInstance]) -> dict[str, Instant]:
+        """Which a group does not say of its machines: asked once for each. Where we may not, nobody knows."""
+        known = {each.id: self._created.get(group, {}).get(each.id) for each in listed if each.id}
+        unknown = [_INSTANCE.search(each.instance) for each in listed if each.id and known[each.id] is None]
+        for zone in sorted({found[2] for found in unknown if found}):
+            try:
+                known |= {id_: at for id_, at in (await self._list_created(zone)).items() if id_ in known}
+            except (errors.Forbidden, errors.NotFound):
+                continue
+        self._created[group] = {id_: at for id_, at in known.items() if at is not None}
+        return self._created[group]
+
+    async def _list_created(self, zone: str) -> dict[str, Instant | None]:
+        url = yarl.URL(f"{self._base}/zones/{zone}/instances")
+        url = url.with_query({"fields": "items(id,creationTimestamp),nextPageToken"})
+        found = dict[str, Instant | None]()
+        async for page in _pages(lambda token: self._get(str(url), _InstancePage, token)):
+            found |= {each.id: units.read_instant(each.creation_timestamp) for each in page.items}
+        return found
 
     async def wants(self, group: str) -> tuple[WantOfMachines, ...]:
         found, since = list[_GroupError](), self._clock() - _RECENT
@@ -334,8 +372,9 @@ _ENDED: Final = ("TERMINATED", "STOPPED", "SUSPENDED")
 
 
 def _read_machine(group: str, each: _ManagedInstance, project: str, made_of: _Properties | None) -> CloudMachine | None:
+    """None: there is no such machine, or not yet."""
     found = _INSTANCE.search(each.instance)
-    if found is None:
+    if found is None or (not each.instance_status and each.current_action not in ("DELETING", "ABANDONING")):
         return None
     if each.current_action in ("DELETING", "ABANDONING") or each.instance_status in ("STOPPING", "DEPROVISIONING"):
         state = MachineState.deleting
