@@ -148,7 +148,9 @@ class Cluster:
                 raise
 
     async def make_namespace(self, name: str, labels: dict[str, str] | None = None) -> Object:
-        """With its default ServiceAccount, without which no pod may be made."""
+        """With its default ServiceAccount, without which no pod may be made. One of the same name that a test before made
+        may still be going: what is put into that is refused."""
+        await self.wait_until(functools.partial(self._is_not_going, name))
         made = await self.apply(
             {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels or {}}}
         )
@@ -323,6 +325,10 @@ class Cluster:
                 await self.wait_until(self._is_serving)
 
     # --- how it is done ---
+
+    async def _is_not_going(self, namespace: str) -> bool:
+        found = await self.find("v1", "Namespace", namespace)
+        return found is None or "deletionTimestamp" not in found["metadata"]
 
     async def _is_serving(self) -> bool:
         try:

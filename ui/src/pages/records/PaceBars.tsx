@@ -51,7 +51,7 @@ export function PaceBars({ pace, now }: { pace: Pace; now: number }) {
               .filter((f) => f.b > from)
               .map((f) => (
                 <>
-                  <rect x={x(f.a)} y="12" width={Math.max(2, x(f.b) - x(f.a))} height="100" fill="var(--rest-wash)" />
+                  <rect x={Math.min(x(f.a), x(f.b) - 2)} y="12" width={Math.max(2, x(f.b) - x(f.a))} height="100" fill="var(--rest-wash)" />
                   <text class="ax frozen" x={x(f.a) - 6} y="21" text-anchor="end">
                     frozen {span(f.seconds).replace("1\u00a0h", "60\u00a0min")}
                   </text>
