@@ -148,7 +148,7 @@ class Cluster:
                 raise
 
     async def make_namespace(self, name: str, labels: dict[str, str] | None = None) -> Object:
-        """With its default ServiceAccount, without which no pod may be made. One of the same name that a test before made
+        """With its default ServiceAccount, without which no pod may be made. One of the same name that another test made
         may still be going: what is put into that is refused."""
         await self.wait_until(functools.partial(self._is_not_going, name))
         made = await self.apply(
