@@ -148,8 +148,8 @@ class Cluster:
                 raise
 
     async def make_namespace(self, name: str, labels: dict[str, str] | None = None) -> Object:
-        """With its default ServiceAccount, without which no pod may be made. One of the same name that another test made
-        may still be going: what is put into that is refused."""
+        """With its default ServiceAccount, without which no pod may be made. One of the same name of another test
+        may still be going, and what is put into that is refused."""
         await self.wait_until(functools.partial(self._is_not_going, name))
         made = await self.apply(
             {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels or {}}}
