@@ -14,7 +14,7 @@ import msgspec
 from fallow.model.cluster import PodId
 from fallow.model.policies.scaling import NodeDriver, ScalingPolicy
 from fallow.model.scaling import DrainRecord, ScaledNode, ScaledPod, SpotRecord
-from fallow.model.units import Instant, Seconds
+from fallow.model.units import HOUR, Instant, Seconds
 
 
 class LeavingNode(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,7 +78,7 @@ class UndoDrain(msgspec.Struct, frozen=True):
 
     because: str
     uncordons: bool
-    rests: Seconds = 3600.0
+    rests: Seconds = HOUR
 
 
 class StayPut(msgspec.Struct, frozen=True):

@@ -137,7 +137,7 @@ class Blocked(StrEnum):
     LimitReached = "LimitReached"  # of Karpenter's NodePool: pods wait for it
     Invalid = "Invalid"
     Disabled = "Disabled"
-    Unseen = "Unseen"  # pods, nodes or who drives are not seen
+    Unseen = "Unseen"  # pods, nodes, what budgets forbid or who drives are not seen
 
 
 class Headroom(msgspec.Struct, frozen=True, kw_only=True):

@@ -337,8 +337,10 @@ class Ours:
         return stands
 
     def _note_cloud(self, *, failed: bool) -> None:
-        note = scaling.note_failure(self.memory, self.policy.name, self.now) if failed else None
-        self.memory = note or scaling.clear_failures(self.memory, self.policy.name)
+        if failed:
+            self.memory = scaling.note_failure(self.memory, self.policy.name, self.now)
+        else:
+            self.memory = scaling.clear_failures(self.memory, self.policy.name)
 
     # ---- less -------------------------------------------------------------------------------------------------------
 

@@ -47,9 +47,9 @@ log = logging.getLogger("fallow")
 
 BUDGET: Final[Seconds] = 60.0
 SOON: Final[Seconds] = 5.0  # until the next step of a node that its cloud takes back
+DRAINING: Final[Seconds] = 10.0  # ... of one that is drained
 HASTE: Final[Seconds] = 10.0  # between two full looks, where somebody new waits or has waited long enough
 GATHERING: Final[Seconds] = 1.0  # from the first who waits until the look, for those who come together
-DRAINING: Final[Seconds] = 10.0  # ... of one that is drained
 _GAP: Final = 3  # looks that may be missing, beside what one may take, before nobody can say what lasted meanwhile
 
 
@@ -165,8 +165,10 @@ class ScalingStory:
         return sight, plan
 
     def _note_cloud(self, policy: str, now: Instant, failed: bool) -> None:
-        note = deciding.note_failure(self._memory, policy, now) if failed else None
-        self._memory = note or deciding.clear_failures(self._memory, policy)
+        if failed:
+            self._memory = deciding.note_failure(self._memory, policy, now)
+        else:
+            self._memory = deciding.clear_failures(self._memory, policy)
 
     async def _hear(self, turn: Turn, done: list[str]) -> None:
         """Notices from queues become annotations, as those of the nodes' own watches are; then the queue forgets.
