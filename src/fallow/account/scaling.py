@@ -72,7 +72,7 @@ class ScalingAccount:
             )
         if node.price is not None:
             self._removed.append((now, policy, node.price))
-        ref = cluster.Ref("", "v1", "Node", "", node.name, node.uid)
+        ref = cluster.node_ref(node.name, node.uid)
         self._put(Chapter((_entry(
             Happened.node_removed, f"{node.name} was removed: {because}", now, ref=ref, policy=policy,
             detail=node.pool, gpus=node.gpus, per_hour=node.price,
@@ -133,7 +133,7 @@ class ScalingAccount:
                 policy = self._interrupted[uid] = node.spot.policy
                 self._counts[policy] += 1
                 self._metrics.add(f"{_OURS}spot_interruptions_total", 1, (policy,))
-                ref = cluster.Ref("", "v1", "Node", "", node.name, uid)
+                ref = cluster.node_ref(node.name, uid)
                 said = f"the cloud takes {node.name} back"
                 self.note(Happened.interrupted, ref, said, node.spot.since, policy=policy)
         self._interrupted = {uid: policy for uid, policy in self._interrupted.items() if uid in there}

@@ -155,12 +155,8 @@ class LeavingHands:
         await self._api.merge_patch(kube.NODES, None, node.name, body, field_manager=_MANAGER)
 
     async def _tell(self, node: ScaledNode, reason: str, note: str, now: Instant) -> LeavingDone:
-        await self._announcer.announce(node_ref(node), reason, note, now)
+        await self._announcer.announce(cluster.node_ref(node.name, node.uid), reason, note, now)
         return LeavingDone(said=note)
-
-
-def node_ref(node: ScaledNode) -> cluster.Ref:
-    return cluster.Ref("", kube.NODES.version, kube.NODES.kind, "", node.name, node.uid)
 
 
 def _taken_over(node: ScaledNode) -> Mapping[str, str | None]:

@@ -15,7 +15,6 @@ import msgspec
 
 from fallow import names
 from fallow.account.scaling import ScalingAccount
-from fallow.act.leaving import node_ref
 from fallow.act.scaling_statuses import Deed
 from fallow.clients import errors
 from fallow.clients.clouds import Cloud
@@ -131,9 +130,8 @@ class NodeDepartures:
             done.append(f"{release.node}: nothing was begun: {objection}")
             return False
         await self._carry_out(there, step, made, turn, done)
-        self._account.note(
-            Happened.drain_begun, node_ref(there.node), release.because, turn.now, policy=release.policy
-        )
+        ref = cluster.node_ref(there.node.name, there.node.uid)
+        self._account.note(Happened.drain_begun, ref, release.because, turn.now, policy=release.policy)
         return True
 
     async def find_gone(self, made: ScalingCycle, turn: Turn, done: list[str]) -> None:
@@ -232,7 +230,8 @@ class NodeDepartures:
         if isinstance(step, UndoDrain):
             self._refused.pop(node.uid, None)
             self._awaited.pop(node.uid, None)
-            self._account.note(Happened.drain_undone, node_ref(node), step.because, now, policy=_policy_of(there))
+            ref = cluster.node_ref(node.name, node.uid)
+            self._account.note(Happened.drain_undone, ref, step.because, now, policy=_policy_of(there))
             return False
         if isinstance(step, RemoveMachine):
             if not step.record.is_told:
