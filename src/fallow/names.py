@@ -281,6 +281,8 @@ MOVED_OWNER: Final = f"{GROUP}/moved-owner"  # the uid of whose pod was evicted
 EXTENDER_LEASE: Final = "fallow-extender"  # by which the extender says, in the annotation, which places it keeps
 PLACES_KEPT: Final = f"{GROUP}/places-kept."  # and the id of the process that says so, in JSON (model/moving.py)
 DEFAULT_SCHEDULER: Final = "default-scheduler"
+KEEP_OUT: Final = ("NoExecute", "NoSchedule")  # effects of taints; PreferNoSchedule keeps nobody out
+REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"  # of an affinity
 
 # The admission webhook.
 WEBHOOK: Final = "gpu-autoscaler-webhook"  # its Deployment, its Service and both of its configurations
