@@ -397,10 +397,8 @@ class Event:
     FITS_BUT_UNSCHEDULED: Final = "FitsButUnscheduled"
     NO_POOL_FITS: Final = "NoPoolFits"
     LIMIT_REACHED: Final = "NodePoolLimitReached"
-    SCALE_UP: Final = "ScaleUp"
     SCALE_DOWN: Final = "ScaleDown"
     SPOT_INTERRUPTED: Final = "SpotInterrupted"
-    OUT_OF_STOCK: Final = "OutOfStock"
     SCALE_DOWN_CANCELLED: Final = "ScaleDownCancelled"
     PREWARMING_OFF: Final = "PrewarmingOff"
     INVALID_SHARING_MODE: Final = "InvalidSharingMode"
@@ -420,5 +418,5 @@ WARNINGS: Final = frozenset({
     Event.PAUSE_REVERTED, Event.IDLE_SHARE_JUMP, Event.PRICE_SUSPICIOUS, Event.BUDGET_EXCEEDED, Event.BUDGET_ENFORCED,
     Event.BUDGET_OVERRIDDEN, Event.UNKNOWN_WORKLOAD_TYPE, Event.CONFLICTING_ANNOTATION, Event.INVALID_SHARING_MODE,
     Event.REPARTITION_FAILED, Event.SHARING_REVERTED, Event.EMPTYING_STOPPED, Event.MOVE_STOPPED,
-    Event.SPOT_INTERRUPTED, Event.OUT_OF_STOCK,
+    Event.SPOT_INTERRUPTED,
 })
