@@ -110,8 +110,9 @@ def see_machine(item: CountedNodeItem, *, is_offered: bool = False) -> Machine:
 
 
 def _read_memory(labels: Mapping[str, str]) -> int | None:
+    """None: nobody says it, or says none at all."""
     text = labels.get(names.GPU_MEMORY, "")
-    return int(text) if text.isdecimal() and 0 < len(text) < 9 else None
+    return (int(text) if text.isdecimal() and len(text) < 9 else 0) or None
 
 
 def _whole(text: str | None) -> int:
