@@ -1,7 +1,8 @@
 """One look at nodes that come and go, for who asks what would be added and let go. Nothing is written anywhere.
 
-In: settings. Out: the cycle's sight and plan, as a daemon would make them; since when nobody needs a node, and what the
-demand of the last weeks was, only a daemon knows. No cloud is asked: what it has of machines is not seen.
+In: settings. Out: the cycle's sight and plan, as a daemon would make them; since when nobody needs a node, what the
+demand of the last weeks was, and what budgets forbid, only a daemon knows. No cloud is asked: what it has of
+machines is not seen.
 """
 
 import asyncio

@@ -91,6 +91,7 @@ plan = look.LookCommand(
     ],
     help="Which nodes would be added and let go, at what cost, who waits for one, and why every other node stays. A "
     "running daemon is asked first; without one it is looked at anew, and then nobody knows since when a node is "
-    "unneeded. Nothing is changed.\n\n\b\n  fallow scale plan\n  fallow scale plan --all -o json",
+    "unneeded, nor what budgets forbid. Nothing is changed.\n\n\b\n"
+    "  fallow scale plan\n  fallow scale plan --all -o json",
     short_help="Which nodes would be added and let go, and why.",
 )
