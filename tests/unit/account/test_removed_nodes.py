@@ -49,7 +49,7 @@ def test_a_removed_node_saves_until_as_much_is_added(entries: list[AuditEntry], 
 
 
 async def test_what_was_added_long_before_it_went_saves_nothing_however_late_it_is_looked_at() -> None:
-    """Savings of two days are made anew each hour: an addition must not be forgotten before the removal that it ends."""
+    """Savings of two days are made anew each hour: an addition must not be forgotten before its removal is."""
     kept = audit.Audit(None)
     await kept.open()
     for each in (added(12, 8), removed(36, "x"), removed(40, "y")):
