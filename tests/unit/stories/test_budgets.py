@@ -748,6 +748,21 @@ async def test_an_override_is_heeded_shown_with_its_cost_and_ends(tmp_path: Path
         assert office.conditions()["Enforcing"] == ("True", "Enforced")
 
 
+async def test_what_somebody_has_seen_in_one_period_is_not_seen_in_the_next(tmp_path: Path) -> None:
+    """Two alerts: of one its name alone was marked, by hand, which counts for every period."""
+    async with town(tmp_path) as place:
+        office = place.office
+        office.put(annotations={names.ALERT_ACK: f"at-50@{units.rfc3339(DAY0)},at-60"}, alerts=[
+            {"threshold": 50}, {"threshold": 60},
+        ])
+        for at, seen in ((DAY0 + DAY, {"at-50": True, "at-60": True}), (
+            DAY0 + 31 * DAY, {"at-50": False, "at-60": True},
+        )):
+            await office.tick(1.0, at=at)
+            await office.tick(1200.0)
+            assert {one["alertName"]: one["acknowledged"] for one in office.status()["alertsFired"]} == seen
+
+
 async def test_an_attribution_shows_its_groups_and_stays_small(tmp_path: Path) -> None:
     async with town(tmp_path) as place:
         office = place.office
