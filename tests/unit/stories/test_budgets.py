@@ -284,6 +284,24 @@ async def test_a_channel_that_is_down_gets_it_once_later_and_others_not_again(tm
 
 
 @pytest.mark.accepts("cost", 15)
+async def test_a_channel_that_is_down_for_a_day_is_given_up_and_not_asked_again(tmp_path: Path) -> None:
+    async with town(tmp_path, lambda asked: web.Response(status=500)) as place:
+        office = place.office
+        office.put(alerts=[{"threshold": 80, "channels": [place.channel("slack")]}])
+        began = office.now
+        await office.tick(900.0)
+        for half_hours in range(1, 50):
+            await office.tick(at=began + half_hours * HOUR / 2)
+        tried = len(place.slack.asked)
+        assert 24 <= tried <= 30  # twice as long each time, and then once an hour
+        for hours in range(25, 72):
+            await office.tick(at=began + hours * HOUR)
+        assert len(place.slack.asked) == tried
+        [record] = (await office.ledger.books(lambda: office.now).recall()).values()
+        assert [(each.event, each.state) for each in record.sendings] == [("fired", "given_up")]
+
+
+@pytest.mark.accepts("cost", 15)
 async def test_what_a_channel_did_not_take_before_the_period_ended_comes_later_and_says_of_when_it_is(
     tmp_path: Path
 ) -> None:
