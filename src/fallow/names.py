@@ -244,7 +244,7 @@ ATTRIBUTION_KIND: Final = "CostAttribution"
 ATTRIBUTION_PLURAL: Final = "costattributions"
 
 # Budgets: what people write on a CostBudget, and what the admission webhook writes on a pod.
-ALERT_ACK: Final = f"{GROUP}/alert-ack"  # names of alerts, by commas: somebody has seen them
+ALERT_ACK: Final = f"{GROUP}/alert-ack"  # alerts, by commas: somebody has seen them
 OVERRIDE_UNTIL: Final = f"{GROUP}/override-until"
 OVERRIDE_BY: Final = f"{GROUP}/override-by"
 OVERRIDE_REASON: Final = f"{GROUP}/override-reason"

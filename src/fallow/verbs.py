@@ -26,7 +26,7 @@ from fallow.decide.idle import plan as brain
 from fallow.model import cluster, decision, kinds, record, units
 from fallow.model import marks as reading
 from fallow.model.decision import Code, Outcome, Status
-from fallow.model.policies import budget_crd, idle
+from fallow.model.policies import budget, budget_crd, idle
 from fallow.model.seen import Input, Known, Unseen
 from fallow.model.units import Instant, Seconds
 from fallow.observe.cluster import absence, mirror
@@ -447,15 +447,19 @@ async def end_override(api: kube.Api, name: str) -> None:
 
 
 async def acknowledge_alert(api: kube.Api, name: str, alert: str) -> bool:
-    """Mark this alert as seen, and nothing else. False: it was already. Who may update that budget may do this."""
+    """Mark this alert as seen in the period that runs, and nothing else. False: it was already. Who may update that
+    budget may do this."""
     found = await _read_budget(api, name)
     of = budget_crd.parse(found)
     known = [rule.name for rule in of.alerts]
     if alert not in known:
         raise Declined(Why.unknown, f"CostBudget {name} has no alert {alert}; it has {', '.join(known) or 'none'}")
-    if alert in of.acknowledged:
+    start = of.standing.period_start
+    seen = alert if start is None else budget.name_seen(alert, start)
+    if not of.acknowledged.isdisjoint((alert, seen)):
         return False
-    said = {names.ALERT_ACK: ",".join(sorted({alert, *of.acknowledged}))}
+    others = (each for each in of.acknowledged if each.partition("@")[0] != alert)
+    said = {names.ALERT_ACK: ",".join(sorted({seen, *others}))}
     await _annotate_budget(api, found, said, is_as_read=True)
     return True
 
