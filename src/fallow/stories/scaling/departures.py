@@ -200,6 +200,7 @@ class NodeDepartures:
             pods=pods, policy=plan.policy if plan is not None and self._may_go_on(now_there, plan, turn) else None,
             driver=plan.driver if plan is not None else NodeDriver.direct,
             wanted=plan.wanted.get(node.name, "") if plan is not None else "",
+            stuck=plan.stuck.get(node.name, "") if plan is not None else "",
             refused=frozenset(refused.uids), refused_at=refused.at, blocked=refused.blocked,
             unlisted=_why_unlisted(machine), is_gone=isinstance(machine, Absent),
         )
