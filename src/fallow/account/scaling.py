@@ -78,6 +78,10 @@ class ScalingAccount:
             detail=node.pool, gpus=node.gpus, per_hour=node.price,
         ),)))
 
+    def note_kept(self, node: ScaledNode, policy: str) -> None:
+        """It was to go, and its cloud refused, or its drain was undone."""
+        self._count(policy, "scale_down", str(node.tier), "false")
+
     def note_prewarmed(self, policy: str, *, is_used: bool) -> None:
         self._metrics.add(f"{_OURS}prewarm_total", 1, (policy, "hit" if is_used else "miss"))
 
@@ -182,7 +186,7 @@ _GAUGES: Final = (
 
 def _measure_policy(plan: PolicyPlan, made: Mapping[str, dict[tuple[str, ...], float]], now: Instant) -> None:
     policy, key = plan.policy, (plan.policy.name,)
-    for tier in policy.tiers:
+    for tier in dict.fromkeys((*policy.tiers, *plan.by_tier)):
         made["node_count"][(policy.name, str(tier))] = plan.by_tier.get(tier, 0)
     for rank, tier in enumerate(policy.tiers, 1):
         made["capacity_type_preference"][(policy.name, str(tier))] = rank

@@ -65,6 +65,18 @@ def test_what_is_there_is_told() -> None:
     assert found["last_reconcile_timestamp"] == {(): NOW}
 
 
+def test_nodes_of_a_tier_that_is_not_tried_are_counted_all_the_same() -> None:
+    first_tier_alone = policy(pool(), tiers=(SPOT,))
+    found = measure(sight(first_tier_alone, node("a"), pod("x", 8, "a")))
+    assert found["node_count"] == {("spot",): 0, ("on-demand",): 1}
+
+
+def test_a_node_that_was_to_go_and_stays_is_no_success() -> None:
+    metrics = telemetry.Telemetry()
+    ScalingAccount(metrics).note_kept(node("a"), "default")
+    assert re.search(r'scaling_actions_total{[^}]*"scale_down"[^}]*success="false"[^}]*} 1.0', metrics.text().decode())
+
+
 @pytest.mark.parametrize("name", [
     "cluster_utilization", "predicted_utilization", "prediction_confidence", "forecast_wape", "spot_savings_percentage",
     "estimated_monthly_cost_usd", "estimated_monthly_savings_usd", "brake_engaged", "stockout",

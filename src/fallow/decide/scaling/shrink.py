@@ -176,7 +176,8 @@ def find_stuck(
     stuck = {}
     for node in drained:
         there = guests(node.name)
-        left = Guests(*(tuple(pod for pod in pods if not pod.is_going) for pods in (there.gpu, there.other)))
+        gpu, other = (tuple(pod for pod in pods if not pod.is_going) for pods in (there.gpu, there.other))
+        left = Guests(gpu, other)
         reason = node.drain.reason if node.drain is not None else DrainKind.empty
         if left.movable and _move(Candidate(node, reason, left), room, (usable,)) is None:
             stuck[node.name] = f"its {units.many(len(left.movable), 'pod')} do not all fit elsewhere any more"

@@ -233,6 +233,8 @@ class NodeDepartures:
         if isinstance(step, UndoDrain):
             self._refused.pop(node.uid, None)
             self._awaited.pop(node.uid, None)
+            if node.drain is not None:
+                self._account.note_kept(node, node.drain.policy)
             self._account.note(Happened.drain_undone, node_ref(node), step.because, now, policy=_policy_of(there))
             return False
         if isinstance(step, RemoveMachine):
@@ -252,6 +254,7 @@ class NodeDepartures:
             await cloud.remove(machine.value.group, [machine.value.id])
         except errors.ClientError:
             self._note_cloud(_policy_of(there), turn.now, True)
+            self._account.note_kept(there.node, _policy_of(there))
             raise
         self._note_cloud(_policy_of(there), turn.now, False)
 
