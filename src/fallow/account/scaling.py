@@ -118,16 +118,16 @@ class ScalingAccount:
         self._metrics.replace_money(f"{_OURS}estimated_monthly_savings", self._currency, saved)
         for each in plan.policies:
             if not each.acts:
-                self._count_advice(each)
+                self._count_advice(each, {node.name: node.tier for node in nodes})
         self._metrics.observe(f"{_OURS}reconcile_duration_seconds", took)
         self._metrics.set(f"{_OURS}last_reconcile_timestamp", now)
         return self.demand.enter(count_demand(sight, plan), now)
 
-    def _count_advice(self, plan: PolicyPlan) -> None:
+    def _count_advice(self, plan: PolicyPlan, tiers: Mapping[str, CapacityType]) -> None:
         for wanted in plan.grows:
             self._count(plan.policy.name, _ACTIONS.get(wanted.reason, "scale_up"), str(wanted.tier), "dry_run")
-        for _ in plan.releases:
-            self._count(plan.policy.name, "scale_down", "", "dry_run")
+        for release in plan.releases:
+            self._count(plan.policy.name, "scale_down", str(tiers[release.node]), "dry_run")
 
     def _note_interruptions(self, nodes: Sequence[ScaledNode], plan: ScalingPlan, now: Instant) -> None:
         """Each once: from its record on, until its node is gone."""
