@@ -19,15 +19,17 @@ from fallow.model.units import HOUR, Instant, Seconds
 
 class LeavingNode(msgspec.Struct, frozen=True, kw_only=True):
     """A node with everybody on it, read just before a step; `use` as it was last measured. `wanted`: a pod that waits
-    and would fit here. `refused`: uids whose eviction was refused so far, `refused_at`: the last time. `blocked`: why
-    an eviction can never be granted. `driver`: who removes the machine. `unlisted`: why its cloud cannot be told to end
-    its machine (it lists none, or does not answer); "": it can. `is_gone`: its cloud was asked, and has it no more."""
+    and would fit here. `stuck`: why its pods would have no place elsewhere. `refused`: uids whose eviction was refused
+    so far, `refused_at`: the last time. `blocked`: why an eviction can never be granted. `driver`: who removes the
+    machine. `unlisted`: why its cloud cannot be told to end its machine (it lists none, or does not answer); "": it
+    can. `is_gone`: its cloud was asked, and has it no more."""
 
     node: ScaledNode
     pods: tuple[ScaledPod, ...]
     policy: ScalingPolicy | None  # None: it is gone
     driver: NodeDriver = NodeDriver.direct
     wanted: str = ""
+    stuck: str = ""
     refused: frozenset[str] = frozenset()
     refused_at: Instant | None = None
     blocked: str = ""

@@ -35,7 +35,8 @@ async def look(options: settings.Settings, tell: Callable[[str], None] | None = 
             await asyncio.gather(made.seen.list_all(time.time()), eyes.list_once())
             now = time.time()
             seen = await eyes.look(now)
-            return ScalingCycle(plan=deciding.plan(seen, ScalingMemory(), now), sight=seen)
+            terms = scaling.make_terms(options.scaling)
+            return ScalingCycle(plan=deciding.plan(seen, ScalingMemory(), now, terms=terms), sight=seen)
 
 
 async def _measure(eyes: snapshot.Eyes, rule: idle.Rule, now: Instant) -> DeviceUse:

@@ -198,6 +198,7 @@ class NodeDepartures:
             pods=pods, policy=plan.policy if plan is not None and self._may_go_on(now_there, plan, turn) else None,
             driver=plan.driver if plan is not None else NodeDriver.direct,
             wanted=plan.wanted.get(node.name, "") if plan is not None else "",
+            stuck=plan.stuck.get(node.name, "") if plan is not None else "",
             refused=frozenset(refused.uids), refused_at=refused.at, blocked=refused.blocked,
             unlisted=_why_unlisted(machine), is_gone=isinstance(machine, Absent),
         )
@@ -231,6 +232,8 @@ class NodeDepartures:
             self._refused.pop(node.uid, None)
             self._awaited.pop(node.uid, None)
             ref = cluster.node_ref(node.name, node.uid)
+            if node.drain is not None:
+                self._account.note_kept(node, node.drain.policy)
             self._account.note(Happened.drain_undone, ref, step.because, now, policy=_policy_of(there))
             return False
         if isinstance(step, RemoveMachine):
@@ -250,6 +253,7 @@ class NodeDepartures:
             await cloud.remove(machine.value.group, [machine.value.id])
         except errors.ClientError:
             self._note_cloud(_policy_of(there), turn.now, True)
+            self._account.note_kept(there.node, _policy_of(there))
             raise
         self._note_cloud(_policy_of(there), turn.now, False)
 
