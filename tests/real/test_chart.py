@@ -178,6 +178,9 @@ WRONG = {
     "sharing.mig.configMap=elsewhere/map": "the rights are those of one",
     "flags.config=x": "additional properties 'config'", "settings.config=x": "additional properties 'config'",
     "flags.duration=30,settings.duration=45": "say it once",
+    "cost.alerts.smtp.host=mail": "needs cost.alerts.smtp.from",
+    "cost.alerts.smtp.from=f@x.org": "needs cost.alerts.smtp.host",
+    "cost.alerts.smtp.host=mail,cost.alerts.smtp.from=f@x.org,cost.alerts.smtp.username=ada": "go together",
 }
 
 
@@ -206,6 +209,47 @@ def test_values_are_flags_that_the_daemon_reads():
     assert read.enforcement.enabled
     assert [(each.name, each.url, each.token_file) for each in read.peers] == [
         ("west", "https://west.example", "/etc/fallow/peers/west")]
+
+
+MAIL = ("cost.alerts.smtp.host=mail", "cost.alerts.smtp.port=2525", "cost.alerts.smtp.from=f@x.org",
+        "cost.alerts.smtp.username=ada+gpu@x.org", "cost.alerts.smtp.passwordSecretRef.name=mail")
+
+
+def test_a_mail_server_is_named_as_the_daemon_reads_it():
+    things = {helm.name(each)[::2]: each for each in helm.render(*MAIL)}
+    deployment = things["Deployment", "gpu-pruner"]
+    variables = {each["name"]: each for each in container_of(deployment)["env"]}
+    assert variables["SMTP_PASSWORD"]["valueFrom"] == {"secretKeyRef": {"name": "mail", "key": "password"}}
+    environ = {"SMTP_URL": variables["SMTP_URL"]["value"], "SMTP_PASSWORD": "p4ss/@", "POD_NAMESPACE": NAMESPACE}
+    given = [each for each in arguments(deployment) if not each.startswith("--session-key-file=")]
+    mail = settings.read_flags(pruner.gpu_pruner.make_context("gpu-pruner", given).params, environ).telling.mail
+    assert (mail.host, mail.port, mail.is_tls, mail.username) == ("mail", 2525, False, "ada+gpu@x.org")
+    assert {"port": 2525, "protocol": "TCP"} in ports_out(things["NetworkPolicy", "gpu-pruner"])
+    (deployment,) = (each for each in helm.render(*MAIL, "cost.alerts.smtp.startTLS=false") if each["kind"] == "Deployment")
+    assert "smtps://ada%2Bgpu%40x.org@mail:2525" in str(container_of(deployment)["env"])
+
+
+def ports_out(policy: Object) -> list[Object]:
+    return [port for rule in policy["spec"]["egress"] for port in rule.get("ports", ())]
+
+
+def test_a_port_that_is_said_is_that_of_everything_on_the_way():
+    extends = ("extender.enabled=true", "extender.mode=service", "extender.addr=:9555")
+    things = {helm.name(each)[::2]: each for each in helm.render(*extends, "cost.enabled=true", "cost.api.port=9003")}
+    extender, daemon = (container_of(things["Deployment", name]) for name in ("fallow-extender", "gpu-pruner"))
+    assert "--addr=:9555" in extender["args"]
+    assert [each["containerPort"] for each in extender["ports"]] == [9555]
+    assert things["Service", "fallow-extender"]["spec"]["ports"] == [
+        {"name": "extender", "port": 9555, "targetPort": "extender"}]
+    (rule,) = things["NetworkPolicy", "fallow-extender"]["spec"]["ingress"]
+    assert rule["ports"] == [{"port": 9555, "protocol": "TCP"}]
+
+    assert "--cost-api-port=9003" in daemon["args"]
+    assert {"name": "allocation", "containerPort": 9003} in daemon["ports"]
+    service = things["Service", "gpu-pruner-dashboard"]["spec"]["ports"]
+    assert {"name": "allocation", "port": 9003, "targetPort": "allocation"} in service
+    scrapers, *_ = things["NetworkPolicy", "gpu-pruner"]["spec"]["ingress"]
+    assert {"port": 9003, "protocol": "TCP"} in scrapers["ports"]
 
 
 SETTINGS = (

@@ -101,6 +101,10 @@
 {{- end }}
 {{- end }}
 
+{{- define "fallow.extenderPort" -}}
+{{- splitList ":" .Values.extender.addr | last }}
+{{- end }}
+
 {{- define "fallow.requiresPolicy" -}}
 {{- if kindIs "bool" .Values.requirePolicy }}{{ .Values.requirePolicy }}{{ else }}{{ eq .Values.runMode "scale-down" }}{{ end }}
 {{- end }}
@@ -119,13 +123,23 @@
       key: namespace-mentions
       optional: true
 {{- end }}
-{{- with .Values.cost.alerts.smtp.urlSecretRef }}
-{{- if .name }}
+{{- with .Values.cost.alerts.smtp }}
+{{- if .urlSecretRef.name }}
 - name: SMTP_URL
   valueFrom:
     secretKeyRef:
-      name: {{ .name }}
-      key: {{ .key }}
+      name: {{ .urlSecretRef.name }}
+      key: {{ .urlSecretRef.key }}
+{{- else if .host }}
+- name: SMTP_URL
+  value: {{ printf "%s://%s%s:%v" (.startTLS | ternary "smtp" "smtps") (empty .username | ternary "" (printf "%s@" (urlquery .username | replace "+" "%20"))) .host .port | quote }}
+{{- if .passwordSecretRef.name }}
+- name: SMTP_PASSWORD
+  valueFrom:
+    secretKeyRef:
+      name: {{ .passwordSecretRef.name }}
+      key: {{ .passwordSecretRef.key }}
+{{- end }}
 {{- end }}
 {{- end }}
 {{- if and (include "fallow.on.books" .) .Values.cost.timescaledb.enabled .Values.cost.timescaledb.passwordSecretRef.name }}

@@ -26,8 +26,8 @@ class MailServer(msgspec.Struct, frozen=True, kw_only=True):
     sender: str
 
     @classmethod
-    def parse(cls, address: Secret[str], sender: str) -> Self:
-        """Raises ValueError, which shows nothing of the address."""
+    def parse(cls, address: Secret[str], sender: str, password: Secret[str] | None = None) -> Self:
+        """Raises ValueError, which shows nothing of the address. `password`: where it is not in the address."""
         try:
             parts = parse.urlsplit(address.reveal().strip())
             port = parts.port or _PORTS.get(parts.scheme, 0)
@@ -38,6 +38,10 @@ class MailServer(msgspec.Struct, frozen=True, kw_only=True):
         named = {name: parse.unquote(text) for name, text in (("u", parts.username), ("p", parts.password)) if text}
         if not _SENDER.fullmatch(sender):
             raise ValueError("whose name letters carry is no address such as fallow@example.com or Name <a@b.c>")
+        if password is not None and password.reveal() and "p" in named:
+            raise ValueError("it has a password, and --smtp-password is another")
+        if password is not None and password.reveal():
+            named["p"] = password.reveal()
         if len(named) == 1:
             raise ValueError("it has a user or a password, and not both")
         return cls(
