@@ -67,6 +67,7 @@ TEMPLATES: dict[str, str] = {
     "deploy/monitoring/10-servicemonitor.yaml": f"(and {ON} .Values.monitoring.serviceMonitor.enabled)",
     "deploy/monitoring/20-rules.yaml": f"(and {ON} .Values.monitoring.rules.enabled)",
     "deploy/openshift/monitoring.yaml": f"(and {ON} .Values.monitoring.openshift.enabled)",
+    "deploy/openshift/pods.yaml": '(.Capabilities.APIVersions.Has "security.openshift.io/v1")',
     "deploy/scaling/10-role.yaml": SCALES,
     "deploy/spot-watch/00-namespace.yaml": SPOT_WATCH,
     "deploy/spot-watch/10-role.yaml": SPOT_WATCH,

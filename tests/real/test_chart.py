@@ -329,6 +329,25 @@ def test_a_token_of_another_cluster_that_is_missing_stops_nothing():
     assert authority["items"] == [{"key": "ca.crt", "path": "_ca.crt"}]
 
 
+def test_on_openshift_its_pods_may_run_as_the_user_that_they_name():
+    """Without being told: its usual rule takes only users of the namespace's own range."""
+    told = objects.read(helm.template(*ALL, "extender.mode=service", more=("--api-versions", "security.openshift.io/v1")))
+    (binding,) = (each for each in told if helm.name(each)[::2] == ("RoleBinding", "gpu-pruner-nonroot"))
+    assert binding["roleRef"]["name"] == "system:openshift:scc:nonroot-v2"
+    fixed = {pod["serviceAccountName"] for mode in ("scheduler", "service")
+             for pod in map(pod_of, helm.render(*ALL, f"extender.mode={mode}"))
+             if pod and not pod.get("hostPID") and not pod.get("hostNetwork")}
+    assert {each["name"] for each in binding["subjects"]} == fixed
+    assert not [each for each in helm.render(*ALL) if helm.name(each)[2] == "gpu-pruner-nonroot"]
+
+
+def test_a_cluster_that_is_too_old_for_bounds_says_so():
+    older = ("--kube-version", "1.29.4")
+    with pytest.raises(helm.HelmRefused, match="need Kubernetes 1.30"):
+        helm.template(more=older)
+    assert "ValidatingAdmissionPolicy" not in helm.template("bounds.enabled=false", more=older)
+
+
 POLICIES = (
     "gpuSharingPolicies.defaultPolicies[0].name=small", "gpuSharingPolicies.defaultPolicies[0].spec.mode=audit",
     "gpuSharingPolicies.defaultPolicies[0].spec.strategy=auto",
