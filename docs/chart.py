@@ -288,6 +288,7 @@ BY_HAND: Mapping[str, str] = {
     "templates/checks.yaml": "what contradicts itself", "templates/policies.yaml": "policies to begin with",
     "templates/secrets.yaml": "what the values say and nobody may read",
     "templates/settings.yaml": "the file of --config",
+    "templates/grafana-name.yaml": "the dashboard by a name in GPU Autoscaler's documents",
     "templates/cert-manager.yaml": "the webhook's certificate", "templates/dashboards.yaml": "Grafana's",
     "templates/leavings.yaml": "what the daemon makes, so that it goes with the release",
     "templates/uninstall.yaml": "what is paused comes back first", "templates/tests/look.yaml": "helm test",

@@ -639,6 +639,17 @@ async def manifest(release: Release) -> list[Object]:
     return objects.read(said)
 
 
+async def check_grafana(cluster: clusters.Cluster) -> None:
+    """`kubectl port-forward svc/gpu-autoscaler-grafana 3000:80` takes a pod of its selector, and the port that it names
+    there: the one at which the dashboard is served."""
+    service = await cluster.get("v1", "Service", "gpu-autoscaler-grafana", "gpu-autoscaler-system")
+    deployment = await cluster.get("apps/v1", "Deployment", "gpu-pruner", "gpu-autoscaler-system")
+    assert service["spec"]["selector"].items() <= deployment["spec"]["template"]["metadata"]["labels"].items()
+    (port,) = service["spec"]["ports"]
+    (inside,) = (each for each in container_of(deployment)["ports"] if each["name"] == port["targetPort"])
+    assert (port["port"], inside["containerPort"]) == (80, 8080)
+
+
 async def test_the_commands_of_gpu_autoscaler_work_as_they_are_printed(stage, tmp_path):
     """Names of hosts aside: a repository here, of the packed chart under its other name."""
     cluster, shop = stage.cluster, tmp_path / "shop"
@@ -658,6 +669,7 @@ async def test_the_commands_of_gpu_autoscaler_work_as_they_are_printed(stage, tm
         await run("repo", "update")
         chart, where = "gpu-autoscaler/gpu-autoscaler", ("--namespace", "gpu-autoscaler-system")
         await run("install", "gpu-autoscaler", chart, *where, "--create-namespace")
+        await check_grafana(cluster)
         await run("upgrade", "gpu-autoscaler", chart, *where, "--set", "cost.enabled=true",
                   "--set", "cost.provider=aws", "--set", "cost.region=us-west-2")
         deployment = await cluster.get("apps/v1", "Deployment", "gpu-pruner", "gpu-autoscaler-system")
