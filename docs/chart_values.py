@@ -194,10 +194,11 @@ ROWS: tuple[Value, ...] = (
         "which is then made."),
     say("cost.prices.commitmentsCsv", "", TEXT, "What is paid for whether it runs or not (commitments.csv)."),
     say("cost.attribution.labels", ["app.kubernetes.io/name"], TEXTS, _FLAGS["--cost-attribution-labels"].help),
-    say("cost.alerts.smtp.host", "", TEXT, "Mail server; empty: no letters, or what cost.alerts.smtp.urlSecretRef names."),
+    say("cost.alerts.smtp.host", "", TEXT, "Mail server; empty: no letters, or what cost.alerts.smtp.urlSecretRef "
+        "names."),
     say("cost.alerts.smtp.port", 587, {"type": "integer", "minimum": 1, "maximum": 65535}, "Its port."),
-    say("cost.alerts.smtp.startTLS", True, SWITCH, "It is spoken to in the clear first, and by STARTTLS before a password "
-        "is said; false: by TLS from the first byte, as usual at port 465."),
+    say("cost.alerts.smtp.startTLS", True, SWITCH, "It is spoken to in the clear first, and by STARTTLS before a "
+        "password is said; false: by TLS from the first byte, as usual at port 465."),
     say("cost.alerts.smtp.username", "", TEXT, "As whom; empty: as nobody."),
     say("cost.alerts.smtp.passwordSecretRef.name", "", TEXT, "Secret with their password."),
     say("cost.alerts.smtp.passwordSecretRef.key", "password", TEXT, "Its key."),
@@ -261,8 +262,8 @@ ROWS: tuple[Value, ...] = (
     say("extender.mode", "scheduler", {"enum": ["scheduler", "service"]}, "scheduler: a second kube-scheduler, "
         "fallow-scheduler, with the extender beside it; service: for your own, by the Secret fallow-extender-cert."),
     say("extender.addr", ":9444", {"type": "string", "pattern": r":[0-9]+$"}, "With extender.mode service: where the "
-        "extender listens, as its Service, its container and its NetworkPolicy have it. With mode scheduler it is asked "
-        "inside its pod. (`--addr`)"),
+        "extender listens, as its Service, its container and its NetworkPolicy have it. With mode scheduler it is "
+        "asked inside its pod. (`--addr`)"),
     say("extender.schedulerImage", "registry.k8s.io/kube-scheduler:v1.36.3", TEXT, "kube-scheduler of your cluster's "
         "own version."),
 

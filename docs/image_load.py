@@ -1,7 +1,7 @@
 """Puts the images into docker or podman of this machine: `make docker`.
 
-In: the archives that docs/images.py makes, for this processor. Out: the same images in the form that every `docker load`
-takes, which is older than the OCI's, under their own names and under those that other projects' documents use.
+In: the archives that docs/images.py makes, for this processor. Out: the same images in the form that every
+`docker load` takes, which is older than the OCI's, under their own names and those that other documents use.
 """
 
 import argparse

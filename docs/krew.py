@@ -2,7 +2,8 @@
 brings the same to who has no krew: curl -sSL ADDRESS/install.sh | bash.
 
 In: the wheel of a release, the address under which its files will be, and the moment of its commit. Out: a tar.gz with
-the wheel, the packages that it was tried with and their hashes, and a small script; a Plugin for krew's index; a script.
+the wheel, the packages that it was tried with and their hashes, and a small script; a Plugin for krew's index; the
+other script.
 Invariant: the scripts change nothing but a folder of its own, in which the first call puts fallow's packages; it says
 so. A package whose hash is another is not taken. The same commit gives the same bytes.
 """
@@ -50,7 +51,7 @@ exec "$home/bin/kubectl-fallow" "$@"
 INSTALL: Final = "install.sh"
 _INSTALL: Final = """\
 #!/bin/sh
-# Puts the commands of fallow @VERSION@ (fallow, gpu-pruner, gpu-autoscaler, kubectl-fallow) where your shell finds them:
+# Puts the commands of fallow @VERSION@ (fallow, gpu-pruner, gpu-autoscaler, kubectl-fallow) where a shell finds them:
 #   curl -sSL @URL@/install.sh | bash
 # Nothing is changed but ~/.local/share/fallow (XDG_DATA_HOME) and links in ~/.local/bin (FALLOW_BIN). Gone with: rm -r
 # that folder, and rm those links.
@@ -64,7 +65,7 @@ install() {
   scratch=$(mktemp -d)
   trap 'rm -rf "$scratch"' EXIT
   curl -fsSL -o "$scratch/packed" "@URL@/@NAME@"
-  "$python" - "$scratch/packed" <<'CHECK' || { echo "@NAME@ is not what was released: its SHA-256 is another" >&2; exit 1; }
+  "$python" - "$scratch/packed" <<'CHECK' || { echo "@NAME@: its SHA-256 is another than it was" >&2; exit 1; }
 import hashlib, sys
 sys.exit(hashlib.sha256(open(sys.argv[1], "rb").read()).hexdigest() != "@DIGEST@")
 CHECK
@@ -75,7 +76,10 @@ CHECK
     ln -sf "$data/krew-@VERSION@/bin/$each" "$links/$each"
   done
   echo "fallow @VERSION@ is in $links"
-  case ":$PATH:" in *":$links:"*) ;; *) echo "which is not in your PATH yet: export PATH=\\"$links:\\$PATH\\"" ;; esac
+  case ":$PATH:" in
+    *":$links:"*) ;;
+    *) echo "which is not in your PATH yet: export PATH=\\"$links:\\$PATH\\"" ;;
+  esac
 }
 install </dev/null # at the end, so that nothing is done by half of a script
 """

@@ -199,7 +199,7 @@ def main() -> None:
     asked = argparse.ArgumentParser(prog="docs.release", description=__doc__.splitlines()[0])
     asked.add_argument("folder", type=Path, help="where to, which is not there yet")
     asked.add_argument("--snapshot", action="store_true", help="of whatever is here; no release")
-    asked.add_argument("--url", default="", help="where its files will be: then there are a manifest for krew and install.sh, too")
+    asked.add_argument("--url", default="", help="where its files will be: adds fallow-krew.yaml and install.sh")
     asked.add_argument("--no-images", action="store_true", help="without them, which takes seconds; no release")
     asked.add_argument("--mirror", default="", help="of Debian's packages; default: the one of this machine's apt")
     words = asked.parse_args()

@@ -225,7 +225,8 @@ def test_a_mail_server_is_named_as_the_daemon_reads_it():
     mail = settings.read_flags(pruner.gpu_pruner.make_context("gpu-pruner", given).params, environ).telling.mail
     assert (mail.host, mail.port, mail.is_tls, mail.username) == ("mail", 2525, False, "ada+gpu@x.org")
     assert {"port": 2525, "protocol": "TCP"} in ports_out(things["NetworkPolicy", "gpu-pruner"])
-    (deployment,) = (each for each in helm.render(*MAIL, "cost.alerts.smtp.startTLS=false") if each["kind"] == "Deployment")
+    with_tls = helm.render(*MAIL, "cost.alerts.smtp.startTLS=false")
+    (deployment,) = (each for each in with_tls if each["kind"] == "Deployment")
     assert "smtps://ada%2Bgpu%40x.org@mail:2525" in str(container_of(deployment)["env"])
 
 
@@ -331,7 +332,8 @@ def test_a_token_of_another_cluster_that_is_missing_stops_nothing():
 
 def test_on_openshift_its_pods_may_run_as_the_user_that_they_name():
     """Without being told: its usual rule takes only users of the namespace's own range."""
-    told = objects.read(helm.template(*ALL, "extender.mode=service", more=("--api-versions", "security.openshift.io/v1")))
+    there = ("--api-versions", "security.openshift.io/v1")
+    told = objects.read(helm.template(*ALL, "extender.mode=service", more=there))
     (binding,) = (each for each in told if helm.name(each)[::2] == ("RoleBinding", "gpu-pruner-nonroot"))
     assert binding["roleRef"]["name"] == "system:openshift:scc:nonroot-v2"
     fixed = {pod["serviceAccountName"] for mode in ("scheduler", "service")
@@ -343,7 +345,7 @@ def test_on_openshift_its_pods_may_run_as_the_user_that_they_name():
 
 def test_a_cluster_that_is_too_old_for_bounds_says_so():
     older = ("--kube-version", "1.29.4")
-    with pytest.raises(helm.HelmRefused, match="need Kubernetes 1.30"):
+    with pytest.raises(helm.HelmRefused, match=r"need Kubernetes 1\.30"):
         helm.template(more=older)
     assert "ValidatingAdmissionPolicy" not in helm.template("bounds.enabled=false", more=older)
 

@@ -29,7 +29,9 @@ from fallow.wiring import budgets as wiring
 from fallow.wiring import reach
 
 T = TypeVar("T")
-_TOLD = ("--smtp-url", "--smtp-password", "--email-from", "--cluster-name", "--dashboard-public-url", "--cost-pagerduty-url")
+_TOLD = (
+    "--smtp-url", "--smtp-password", "--email-from", "--cluster-name", "--dashboard-public-url", "--cost-pagerduty-url",
+)
 
 
 def _ask(given: dict[str, Any], ask: Callable[[kube.Api], Coroutine[Any, Any, T]]) -> T:
