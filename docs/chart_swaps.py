@@ -126,9 +126,21 @@ _ARGUMENTS: Final = """          args:
                 optional: true
 """
 
+_ACCOUNT: Final = f"kind: ServiceAccount\nmetadata:\n  name: gpu-pruner\n  namespace: {roles.HOME}\n"
+_LABELLED: Final = "    metadata:\n      labels:\n        app.kubernetes.io/name: gpu-pruner\n"
+
 SWAPS: Final[dict[str, tuple[Swap, ...]]] = {
+    "deploy/base/20-reader.yaml": (
+        Swap(_ACCOUNT, _ACCOUNT + _lines(
+            "{{- with .Values.controller.serviceAccountAnnotations }}", "annotations:",
+            "  {{- toYaml . | nindent 4 }}", "{{- end }}", by=2,
+        )),
+    ),
     "deploy/controller/20-gpu-pruner.yaml": (
         _IMAGE, _placed("gpu-pruner"),
+        Swap(_LABELLED, _LABELLED + _lines(
+            "{{- with .Values.controller.podLabels }}", "{{- toYaml . | nindent 8 }}", "{{- end }}", by=8,
+        )),
         Swap(_ARGUMENTS, _lines("args:", '  {{- include "fallow.args" . | nindent 12 }}', by=10)),
         Swap(_RESOURCES, _lines("resources:", "  {{- toYaml .Values.controller.resources | nindent 12 }}", by=10)),
         Swap("replicas: 2\n", 'replicas: {{ include "fallow.replicas" . }}\n'),

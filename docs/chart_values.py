@@ -141,6 +141,9 @@ ROWS: tuple[Value, ...] = (
     say("controller.nodeSelector", {}, OBJECT, "Nodes on which it may run, and with it the webhook, the extender and "
         "the pods of `helm test` and `helm uninstall`."),
     say("controller.tolerations", [], LIST, "Taints that these bear."),
+    say("controller.serviceAccountAnnotations", {}, OBJECT, "Annotations of its account, by which a cloud knows it: "
+        "eks.amazonaws.com/role-arn, iam.gke.io/gcp-service-account, azure.workload.identity/client-id."),
+    say("controller.podLabels", {}, OBJECT, "Further labels of its pods, such as azure.workload.identity/use."),
 
     say("dashboard.enabled", True, SWITCH, "The dashboard and its API, inside the cluster; people come by a "
         "port-forward, or by an Ingress of yours."),

@@ -330,6 +330,18 @@ def test_a_token_of_another_cluster_that_is_missing_stops_nothing():
     assert authority["items"] == [{"key": "ca.crt", "path": "_ca.crt"}]
 
 
+def test_a_cloud_knows_it_by_its_account():
+    role, label = r"eks\.amazonaws\.com/role-arn", r"azure\.workload\.identity/use"
+    things = {helm.name(each)[::2]: each for each in helm.render(
+        f"controller.serviceAccountAnnotations.{role}=arn:aws:iam::1:role/x", f"controller.podLabels.{label}=yes")}
+    account = things["ServiceAccount", "gpu-pruner"]["metadata"]
+    assert account["annotations"] == {"eks.amazonaws.com/role-arn": "arn:aws:iam::1:role/x"}
+    deployment = things["Deployment", "gpu-pruner"]["spec"]
+    assert deployment["template"]["metadata"]["labels"] == {
+        "app.kubernetes.io/name": "gpu-pruner", "azure.workload.identity/use": "yes"}
+    assert deployment["selector"]["matchLabels"] == {"app.kubernetes.io/name": "gpu-pruner"}
+
+
 def test_on_openshift_its_pods_may_run_as_the_user_that_they_name():
     """Without being told: its usual rule takes only users of the namespace's own range."""
     there = ("--api-versions", "security.openshift.io/v1")
