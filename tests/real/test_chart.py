@@ -10,6 +10,7 @@ import functools
 import http.server
 import json
 import re
+import shutil
 import subprocess
 import threading
 import time
@@ -639,6 +640,24 @@ async def test_everything_is_switched_on_and_off_again(release, stage, tmp_path)
     with pytest.raises(helm.HelmRefused, match=r"another version.*helm show crds CHART \| kubectl apply"):
         await release.upgrade()
     await cluster.apply_crds(definition)
+
+
+async def test_an_upgrade_keeps_what_was_said_and_takes_what_is_new(release, tmp_path):
+    """As the page of the chart says it, from a chart that had a value which is gone, and lacked one that is new."""
+    older = tmp_path / "older"
+    shutil.copytree(helm.CHART, older)
+    (older / "values.schema.json").unlink()
+    values = yaml.safe_load((older / "values.yaml").read_text())
+    del values["uninstall"]["podAnnotations"]
+    (older / "values.yaml").write_text(yaml.safe_dump({**values, "gone": {"was": 1}}))
+    await release.helm.run("install", "fallow", str(older), "-n", release.home, "--set", "checkInterval=90")
+    page = (helm.CHART / "README.md").read_text()
+    (line,) = re.findall(r"^helm upgrade fallow charts/fallow --namespace gpu-pruner-system (\S+)$", page, re.MULTILINE)
+    await release.helm.run("upgrade", "fallow", str(helm.CHART), "-n", release.home, line)
+    deployment = await release.cluster.get("apps/v1", "Deployment", "gpu-pruner", release.home)
+    assert "--check-interval=90" in arguments(deployment)
+    said = json.loads(await release.helm.run("get", "values", "fallow", "-n", release.home, "--all", "-o", "json"))
+    assert ("gone" in said, said["uninstall"]["podAnnotations"]) == (False, {})
 
 
 FINISHES = ("uninstall.podAnnotations.fallow\\.test/life=finishes",)
