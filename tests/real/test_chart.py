@@ -660,6 +660,15 @@ async def test_an_upgrade_keeps_what_was_said_and_takes_what_is_new(release, tmp
     assert ("gone" in said, said["uninstall"]["podAnnotations"]) == (False, {})
 
 
+async def test_who_has_paused_is_not_switched_off_with_all_that_is_paused(release):
+    await release.install("runMode=scale-down")
+    with pytest.raises(helm.HelmRefused, match=r"would leave paused what it has paused.*First: fallow uninstall --yes"):
+        await release.upgrade("controller.enabled=false", "exporter.enabled=true")
+    await release.upgrade("runMode=dry-run")
+    await release.upgrade("controller.enabled=false", "exporter.enabled=true")
+    assert not await release.cluster.find("apps/v1", "Deployment", "gpu-pruner", release.home)
+
+
 FINISHES = ("uninstall.podAnnotations.fallow\\.test/life=finishes",)
 
 
