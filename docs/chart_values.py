@@ -132,8 +132,8 @@ ROWS: tuple[Value, ...] = (
     say("settings", {}, {"flags": True}, "The same, in a file that the daemon heeds within a minute or two when it "
         "changes, without a restart. (`--config`)"),
 
-    say("controller.enabled", True, SWITCH, "The daemon, which looks and, if it is let, pauses. Where it has paused, give "
-        "that back (`fallow uninstall --yes`) before you switch it off."),
+    say("controller.enabled", True, SWITCH, "The daemon, which looks and, if it is let, pauses. Where it has paused, "
+        "give that back (`fallow uninstall --yes`) before you switch it off."),
     say("controller.replicas", 2, {"type": "integer", "minimum": 1},
         "Of which one leads. With books in SQLite there is one."),
     say("controller.env", [], LIST, "Further variables of the daemon, such as a token of Prometheus from a Secret."),
