@@ -132,7 +132,8 @@ ROWS: tuple[Value, ...] = (
     say("settings", {}, {"flags": True}, "The same, in a file that the daemon heeds within a minute or two when it "
         "changes, without a restart. (`--config`)"),
 
-    say("controller.enabled", True, SWITCH, "The daemon, which looks and, if it is let, pauses."),
+    say("controller.enabled", True, SWITCH, "The daemon, which looks and, if it is let, pauses. Where it has paused, "
+        "give that back (`fallow uninstall --yes`) before you switch it off."),
     say("controller.replicas", 2, {"type": "integer", "minimum": 1},
         "Of which one leads. With books in SQLite there is one."),
     say("controller.env", [], LIST, "Further variables of the daemon, such as a token of Prometheus from a Secret."),
@@ -141,6 +142,9 @@ ROWS: tuple[Value, ...] = (
     say("controller.nodeSelector", {}, OBJECT, "Nodes on which it may run, and with it the webhook, the extender and "
         "the pods of `helm test` and `helm uninstall`."),
     say("controller.tolerations", [], LIST, "Taints that these bear."),
+    say("controller.serviceAccountAnnotations", {}, OBJECT, "Annotations of its account, by which a cloud knows it: "
+        "eks.amazonaws.com/role-arn, iam.gke.io/gcp-service-account, azure.workload.identity/client-id."),
+    say("controller.podLabels", {}, OBJECT, "Further labels of its pods, such as azure.workload.identity/use."),
 
     say("dashboard.enabled", True, SWITCH, "The dashboard and its API, inside the cluster; people come by a "
         "port-forward, or by an Ingress of yours."),
@@ -194,15 +198,15 @@ ROWS: tuple[Value, ...] = (
         "which is then made."),
     say("cost.prices.commitmentsCsv", "", TEXT, "What is paid for whether it runs or not (commitments.csv)."),
     say("cost.attribution.labels", ["app.kubernetes.io/name"], TEXTS, _FLAGS["--cost-attribution-labels"].help),
-    say("cost.alerts.smtp.host", "", TEXT, "Mail server; or cost.alerts.smtp.urlSecretRef. One of them, and "
-        "cost.alerts.smtp.from, for budgets that tell by mail."),
+    say("cost.alerts.smtp.host", "", TEXT, "Mail server; empty: no letters, or what cost.alerts.smtp.urlSecretRef "
+        "names."),
     say("cost.alerts.smtp.port", 587, {"type": "integer", "minimum": 1, "maximum": 65535}, "Its port."),
-    say("cost.alerts.smtp.startTLS", True, SWITCH, "TLS by STARTTLS where it is offered, and always before a password "
-        "is said; false: TLS from the first byte, as on port 465."),
-    say("cost.alerts.smtp.username", "", TEXT, "As whom mail is handed in; empty: as nobody."),
-    say("cost.alerts.smtp.passwordSecretRef.name", "", TEXT, "Secret with the password of that user."),
+    say("cost.alerts.smtp.startTLS", True, SWITCH, "It is spoken to in the clear first, and by STARTTLS before a "
+        "password is said; false: by TLS from the first byte, as usual at port 465."),
+    say("cost.alerts.smtp.username", "", TEXT, "As whom; empty: as nobody."),
+    say("cost.alerts.smtp.passwordSecretRef.name", "", TEXT, "Secret with their password."),
     say("cost.alerts.smtp.passwordSecretRef.key", "password", TEXT, "Its key."),
-    say("cost.alerts.smtp.urlSecretRef.name", "", TEXT, "Instead of the five above: Secret with the address of a mail "
+    say("cost.alerts.smtp.urlSecretRef.name", "", TEXT, "Instead of all these: Secret with the address of a mail "
         "server, smtp[s]://USER:PASSWORD@HOST:PORT."),
     say("cost.alerts.smtp.urlSecretRef.key", "url", TEXT, "Its key."),
     give("cost.alerts.smtp.from", "--email-from"),
@@ -261,7 +265,9 @@ ROWS: tuple[Value, ...] = (
     say("extender.enabled", False, SWITCH, "Let kube-scheduler ask where GPU pods fit best."),
     say("extender.mode", "scheduler", {"enum": ["scheduler", "service"]}, "scheduler: a second kube-scheduler, "
         "fallow-scheduler, with the extender beside it; service: for your own, by the Secret fallow-extender-cert."),
-    give("extender.addr", "--addr", program="extender"),
+    say("extender.addr", ":9444", {"type": "string", "pattern": r":[0-9]+$"}, "With extender.mode service: where the "
+        "extender listens, as its Service, its container and its NetworkPolicy have it. With mode scheduler it is "
+        "asked inside its pod. (`--addr`)"),
     say("extender.schedulerImage", "registry.k8s.io/kube-scheduler:v1.36.3", TEXT, "kube-scheduler of your cluster's "
         "own version."),
 
