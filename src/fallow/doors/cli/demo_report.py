@@ -25,8 +25,8 @@ _COLUMNS = ("GPU-HOURS", "COST", "HELD IDLE", "GIVEN BACK", "PAUSES", "MISSED", 
 
 
 class DayShared(msgspec.Struct, frozen=True, kw_only=True):
-    """`by_way`: workloads that asked for whole GPUs and ran on a part, by part and how. `spared_gpu_hours`: what they asked for and
-    did not hold. `taken_back`: who has whole GPUs again, because sharing hurt it."""
+    """`by_way`: workloads that asked for whole GPUs and ran on a part, by part and how. `spared_gpu_hours`: what they
+    asked for and did not hold. `taken_back`: who has whole GPUs again, because sharing hurt it."""
 
     by_way: Mapping[str, int]
     spared_gpu_hours: float
