@@ -171,6 +171,7 @@ WRONG = {
     "checkInterval=soon": "'/checkInterval'", "flags.coverage=7": "'/flags/coverage'",
     "sharing.enabled=true": "a dry run changes nothing", "cost.timescaledb.enabled=true": "where is it?",
     "admissionWebhook.enabled=true,controller.enabled=false": "needs a certificate",
+    "admissionWebhook.enabled=true,admissionWebhook.rewriteRequests=true": "nobody whom that hurts",
     "cost.enforcement.enabled=true": "needs cost.enabled=true",
     "binPacking.consolidation.mode=act": "a dry run changes nothing",
     "binPacking.defrag.mode=act": "a dry run changes nothing",

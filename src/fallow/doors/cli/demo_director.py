@@ -326,7 +326,8 @@ class Director:
             steps = int(world.given_steps[one.seats].sum())
             if steps:
                 way = self._shared_by[one.uid]
-                by_way[_WAYS[way]] = by_way.get(_WAYS[way], 0) + 1
+                said = f"on 1/{nouns.PARTS[way]} by {_WAYS[way]}"
+                by_way[said] = by_way.get(said, 0) + 1
                 hours += steps * world.span.step / HOUR * (1 - 1 / nouns.PARTS[way])
         return demo_report.DayShared(by_way=by_way, spared_gpu_hours=hours, taken_back=tuple(self._taken_back))
 
