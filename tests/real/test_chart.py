@@ -178,7 +178,17 @@ WRONG = {
     "sharing.mig.configMap=elsewhere/map": "the rights are those of one",
     "flags.config=x": "additional properties 'config'", "settings.config=x": "additional properties 'config'",
     "flags.duration=30,settings.duration=45": "say it once",
+    "image.tag=1\n          command: [sh]": "'/image/tag'", "imagePullSecrets={a\nb: c}": "'/imagePullSecrets/0'",
+    "prometheus.url=http://p\n- --run-mode=scale-down": "'/prometheus/url'",
 }
+
+
+def test_a_protected_namespace_is_the_same_expression_for_the_daemon_and_its_bounds():
+    things = {helm.name(each)[::2]: each for each in helm.render("flags.protected-namespaces=a\\\\d+|it's")}
+    assert r"--protected-namespaces=a\d+|it's" in arguments(things["Deployment", "gpu-pruner"])
+    bounds = things["ValidatingAdmissionPolicy", "gpu-pruner-bounds"]["spec"]["validations"]
+    (said,) = (each["expression"] for each in bounds if "protected namespace" in each["message"])
+    assert r"matches('^(?:a\\d+|it\'s|" in said, "CEL knows no escape of its own for a digit"
 
 
 @pytest.mark.parametrize("value", WRONG)
