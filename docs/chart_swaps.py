@@ -182,7 +182,8 @@ SWAPS: Final[dict[str, tuple[Swap, ...]]] = {
     "deploy/acting/15-bounds.yaml": (
         Swap(PROTECTED_NAMESPACES,
              '{{ coalesce (index .Values.flags "protected-namespaces") (index .Values.settings "protected-namespaces") '
-             f'"{PROTECTED_NAMESPACES}" }}}}'),
+             f'"{PROTECTED_NAMESPACES}" | toString '
+             r"""| replace "\\" "\\\\" | replace "'" "\\'" }}"""),  # a backslash and a quote as CEL spells them
         Swap(f"'{PLUGIN_MAP[1]}'", f"'{_part(_PLUGIN, 1)}'", 2), Swap(f"'{MIG_MAP[1]}'", f"'{_part(_MIG, 1)}'", 2),
         Swap(f"'{PLUGIN_MAP[0]}'", f"'{_part(_PLUGIN, 0)}'", 4),
         Swap(f"ConfigMap {PLUGIN_MAP[0]}/{PLUGIN_MAP[1]}", f"ConfigMap {value(_PLUGIN)}"),

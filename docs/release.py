@@ -78,12 +78,12 @@ def pack_manifests(at: int) -> bytes:
 
 
 def _find_files(place: Path) -> Iterator[Path]:
-    """Also through links to folders, which a chart that is another's twin has."""
-    if place.is_file():
-        yield place
-        return
-    for folder, _, files in os.walk(place, followlinks=True):
-        yield from (Path(folder) / each for each in files)
+    """Also through links to folders, which a chart that is another's twin has. What git ignores is of this machine,
+    and may be anybody's secret."""
+    said = images.ask_git("ls-files", "--cached", "--others", "--exclude-standard", "-z")
+    known = {(ROOT / each).resolve() for each in said.split("\0")}
+    walked = (Path(folder) / each for folder, _, files in os.walk(place, followlinks=True) for each in files)
+    yield from (path for path in ([place] if place.is_file() else walked) if path.resolve() in known)
 
 
 # ---- what is in it ---------------------------------------------------------------------------------------------------

@@ -183,7 +183,17 @@ WRONG = {
     "cost.alerts.smtp.host=mail": "needs cost.alerts.smtp.from",
     "cost.alerts.smtp.from=f@x.org": "needs cost.alerts.smtp.host",
     "cost.alerts.smtp.host=mail,cost.alerts.smtp.from=f@x.org,cost.alerts.smtp.username=ada": "go together",
+    "image.tag=1\n          command: [sh]": "'/image/tag'", "imagePullSecrets={a\nb: c}": "'/imagePullSecrets/0'",
+    "prometheus.url=http://p\n- --run-mode=scale-down": "'/prometheus/url'",
 }
+
+
+def test_a_protected_namespace_is_the_same_expression_for_the_daemon_and_its_bounds():
+    things = {helm.name(each)[::2]: each for each in helm.render("flags.protected-namespaces=a\\\\d+|it's")}
+    assert r"--protected-namespaces=a\d+|it's" in arguments(things["Deployment", "gpu-pruner"])
+    bounds = things["ValidatingAdmissionPolicy", "gpu-pruner-bounds"]["spec"]["validations"]
+    (said,) = (each["expression"] for each in bounds if "protected namespace" in each["message"])
+    assert r"matches('^(?:a\\d+|it\'s|" in said, "CEL knows no escape of its own for a digit"
 
 
 @pytest.mark.parametrize("value", WRONG)

@@ -136,6 +136,21 @@ def test_an_archive_depends_on_names_and_contents_alone(tmp_path):
         assert archive.getnames() == ["top/a", "top/b"]
 
 
+def test_what_git_ignores_is_in_no_archive(tmp_path, monkeypatch):
+    chart = tmp_path / "charts" / "twin"
+    (chart.parent / "one" / "templates").mkdir(parents=True)
+    chart.mkdir()
+    (chart / "templates").symlink_to("../one/templates")
+    for name in ("a.yaml", ".env", "a.yaml.swp"):
+        (chart / "templates" / name).write_text(name)
+    (tmp_path / ".gitignore").write_text(".env\n*.swp\n")
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    for each in (release, images):
+        monkeypatch.setattr(each, "ROOT", tmp_path)
+    with tarfile.open(fileobj=io.BytesIO(release.pack_chart("twin", AT))) as archive:
+        assert archive.getnames() == ["twin/templates/a.yaml"]
+
+
 def test_a_commit_without_its_tag_is_no_release(tmp_path):
     done = subprocess.run([sys.executable, "-m", "docs.release", str(tmp_path / "out")], cwd=ROOT, capture_output=True,
                           text=True, check=False)
