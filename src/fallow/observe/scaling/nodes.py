@@ -13,7 +13,7 @@ import msgspec
 
 from fallow import names
 from fallow.clients.kubernetes import api as kube
-from fallow.model import cluster, emptying, moving, node_facts, quantities, scaling, units
+from fallow.model import cluster, emptying, moving, node_facts, partition, quantities, scaling, units
 from fallow.model.cost import CapacityType
 from fallow.model.machines import CloudMachine
 from fallow.model.moving import HeldPlace
@@ -87,6 +87,12 @@ def see(item: ScaledNodeItem) -> SeenNode:
     ), billed, moving.read_place(said.get(names.PLACE_HELD)))
 
 
+def has_record(item: ScaledNodeItem) -> bool:
+    """Whether somebody has begun to let it go, whatever the record says."""
+    said = item.metadata.annotations or {}
+    return names.SCALE_DOWN in said or names.SPOT_RECORD in said
+
+
 def _is_gpu(resource: str) -> bool:
     return resource in (names.GPU, names.GPU_SHARED) or resource.startswith(names.MIG_PREFIX)
 
@@ -113,7 +119,7 @@ def _read_amount(name: str, text: str) -> int | None:
 def _why_kept(said: Mapping[str, str]) -> str:
     if key := next((key for key in _KEEPING if said.get(key) == "true"), ""):
         return f"{key} says so"
-    if names.REPARTITION in said:
+    if names.REPARTITION in said and partition.is_changing(said[names.REPARTITION]):
         return "its GPUs are being cut or shared anew"
     if names.EMPTYING in said and not _is_emptied(said):
         return "it is being emptied, so that its GPUs are whole again"

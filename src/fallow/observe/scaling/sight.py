@@ -1,11 +1,13 @@
 """All that nodes which come and go rest on, at one instant; and one node with its pods, read anew before a step.
 
 In: an Api, what wiring knows of prices, budgets, the past and who must stay. Out: a ScalingSight; a node's pods.
-Pods and nodes are followed only while there is a policy: without one nobody asks.
+Pods and nodes are followed once there is a policy, or where a look at the start finds a node that an earlier self had
+begun to let go: its policy may have gone while nobody ran. Else nobody asks.
 Invariant: what is followed and was not heard of for too long is unseen.
 """
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
@@ -19,7 +21,7 @@ from fallow.model.cost import CapacityType
 from fallow.model.machines import MachineShape
 from fallow.model.policies.scaling import ScalingPolicy
 from fallow.model.scaling import DemandPast, DriversSeen, ScaledNode, ScaledPod, ScalingSight, SpendLimit
-from fallow.model.seen import ABSENT, Input, Known, Register, Unseen, several, sure
+from fallow.model.seen import ABSENT, Absent, Input, Known, Register, Unseen, several, sure
 from fallow.model.units import Instant, Seconds
 from fallow.observe import budgets
 from fallow.observe.cluster import pods as pods_of
@@ -28,6 +30,7 @@ from fallow.observe.usage.device_use import DeviceUse
 
 WhyKept = Callable[[ScaledPod], str]
 
+_LOOK_AGAIN: Final[Seconds] = 60.0  # for nodes that were left, where they could not be seen
 _HURRIED: Final[Seconds] = 3.0  # that clouds and measurements are waited for while a node ends: GCP tells 30 s before
 
 
@@ -57,17 +60,31 @@ class ScalingEyes:
         self._api, self._sources = api, sources
         self._policies, self._pods = policies.watch(api), pods.PodEyes(api, wake_soon)
         self._nodes, self._drivers = nodes.watch(api, wake), drivers.DriverEyes(api, sources.namespace)
-        self._see_pod = self._pods.see
+        self._see_pod, self._has_looked = self._pods.see, False
 
     async def run(self) -> None:
         """Until cancelled."""
+        changed = self._policies.follower.changed
         async with asyncio.TaskGroup() as group:
             group.create_task(self._policies.run())
-            while not isinstance(self._policies.seen, Known):
-                self._policies.follower.changed.clear()
-                await self._policies.follower.changed.wait()
+            while not (isinstance(self._policies.seen, Known) or await self._are_left()):
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_LOOK_AGAIN):
+                        await changed.wait()
+                changed.clear()
             group.create_task(self._nodes.run())
             group.create_task(self._pods.watching.run())
+
+    async def _are_left(self) -> bool:
+        """Whether nodes have a record of ours, although there is no policy. Seen once, it is not asked again."""
+        if self._has_looked or not isinstance(self._policies.seen, Absent):
+            return False
+        try:
+            left = await self._api.gather(kube.NODES, item=nodes.ScaledNodeItem, keep=nodes.has_record)
+        except errors.ClientError:
+            return False
+        self._has_looked = True
+        return any(left)
 
     async def list_once(self) -> None:
         """For who looks once."""
