@@ -31,3 +31,13 @@ def record(step: RepartitionStep, *, cordoned_by_us: bool = False) -> str:
 def test_a_change_of_its_gpus_keeps_a_node_while_it_runs_and_not_for_ever(text: str, is_kept: bool) -> None:
     """What is over leaves its record behind."""
     assert bool(see(**{names.REPARTITION: text})) is is_kept
+
+
+@pytest.mark.parametrize("text", ["9223372036854775807", "1e99", "8Ei", "many"])
+def test_what_no_machine_has_is_not_advertised(text: str) -> None:
+    """One kubelet that lies would otherwise keep the nodes of all others from being counted."""
+    body = {"metadata": {"name": "n", "uid": "u"}, "status": {"allocatable": {
+        "cpu": text, "pods": text, names.GPU: "8", "example.com/odd": text,
+    }}}
+    found = nodes.see(msgspec.json.decode(msgspec.json.encode(body), type=nodes.ScaledNodeItem)).node
+    assert found.has == {names.GPU: 8}

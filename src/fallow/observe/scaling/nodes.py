@@ -2,8 +2,8 @@
 
 In: an Api. Out: SeenNodes: a ScaledNode as far as its object tells it, and the cluster.Node by which it is billed.
 `place` says of which policy's pool each is; `join` adds what it costs and how busy it was.
-Invariant: a record that cannot be read makes its node broken, never free; a quantity that cannot be read is not
-advertised; a node's use is known only where that of all its GPUs is.
+Invariant: a record that cannot be read makes its node broken, never free; a quantity that cannot be read, or that no machine
+has, is not advertised; a node's use is known only where that of all its GPUs is.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,6 +29,7 @@ GROUP_LABELS: Final = (
     names.SCALING_GROUP, names.KARPENTER_NODEPOOL, "eks.amazonaws.com/nodegroup", "cloud.google.com/gke-nodepool",
     "kubernetes.azure.com/agentpool",
 )
+_LARGEST: Final = 1 << 50  # no machine has this much of anything
 _KEEPING: Final = (names.SCALE_DOWN_DISABLED, names.KARPENTER_DO_NOT_DISRUPT, names.CA_SCALE_DOWN_DISABLED)
 
 
@@ -110,10 +111,12 @@ def _read_has(allocatable: Mapping[str, str]) -> dict[str, int]:
 def _read_amount(name: str, text: str) -> int | None:
     try:
         if name in capacity.READERS:
-            return (quantities.parse_milli if name == "cpu" else quantities.parse_mebi)(text, up=False)
-        return int(quantities.parse(text))
+            found = (quantities.parse_milli if name == "cpu" else quantities.parse_mebi)(text, up=False)
+        else:
+            found = int(quantities.parse(text))
     except ValueError:
         return None
+    return found if found < _LARGEST else None
 
 
 def _why_kept(said: Mapping[str, str]) -> str:
