@@ -2,8 +2,8 @@
 
 In: an Api. Out: SeenNodes: a ScaledNode as far as its object tells it, and the cluster.Node by which it is billed.
 `place` says of which policy's pool each is; `join` adds what it costs and how busy it was.
-Invariant: a record that cannot be read makes its node broken, never free; a quantity that cannot be read, or that no machine
-has, is not advertised; a node's use is known only where that of all its GPUs is.
+Invariant: a record that cannot be read makes its node broken, never free; a quantity that cannot be read, or that no
+machine has, is not advertised; a node's use is known only where that of all its GPUs is.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

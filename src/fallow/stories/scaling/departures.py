@@ -194,23 +194,27 @@ class NodeDepartures:
         known = next((each for each in made.find_nodes() if each.uid == node.uid), None)
         refused = self._refused.get(node.uid, _Refusals())
         machine = _find_machine(now_there, made.sight, plan)
+        may_go_on = plan is not None and self._may_go_on(now_there, plan, made, turn)
         return LeavingNode(
             node=msgspec.structs.replace(now_there, use=known.use if known else None,
                                          price=known.price if known else None),
-            pods=pods, policy=plan.policy if plan is not None and self._may_go_on(now_there, plan, turn) else None,
+            pods=pods, policy=plan.policy if plan is not None and may_go_on else None,
             driver=plan.driver if plan is not None else NodeDriver.direct,
             wanted=plan.wanted.get(node.name, "") if plan is not None else "",
             refused=frozenset(refused.uids), refused_at=refused.at, blocked=refused.blocked,
             unlisted=_why_unlisted(machine), is_gone=isinstance(machine, Absent),
+            brakes=plan.brakes if plan is not None else {},
         )
 
-    def _may_go_on(self, node: ScaledNode, plan: PolicyPlan, turn: Turn) -> bool:
+    def _may_go_on(self, node: ScaledNode, plan: PolicyPlan, made: ScalingCycle, turn: Turn) -> bool:
         """What we may no longer do is given back. A node that ends is never left alone, whatever else is halted."""
         if not (self._terms.is_on and self._terms.acts):
             return False
         if node.ends_at is not None or (node.spot is not None and node.spot.ends_at is not None):
             return plan.heeds
-        return plan.acts and (node.spot is not None or not self._terms.frozen(turn.now))
+        if not plan.acts or not made.may_mean(plan, node):
+            return False
+        return node.spot is not None or not self._terms.frozen(turn.now)
 
     async def _carry_out(
         self, there: LeavingNode, step: LeavingStep, made: ScalingCycle, turn: Turn, done: list[str]
