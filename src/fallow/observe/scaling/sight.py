@@ -126,10 +126,10 @@ class ScalingEyes:
         seen, stale = self._nodes.seen, self._why_stale()
         known, there = sure(asked), () if stale else sure(seen)
         driving = await self._drivers.look((each.node for each in there), now)
-        cloudy = await clouds.look(
-            known, self._sources.find_cloud, driving, _HURRIED if hurry else clouds.PATIENCE
+        patience = _HURRIED if hurry else clouds.PATIENCE
+        cloudy, (use, unmeasured) = await asyncio.gather(  # at once: two that do not answer take as long as one
+            clouds.look(known, self._sources.find_cloud, driving, patience), self._measure(now, patience)
         )
-        use, unmeasured = await self._measure(now, _HURRIED if hurry else None)
         joined: tuple[ScaledNode, ...] = nodes.join(
             there, known, cloudy.all_machines, use, self._sources.price_of, nodes.find_twins(there), now
         )
@@ -151,12 +151,12 @@ class ScalingEyes:
     def _why_stale(self) -> str:
         return budgets.find_stale((self._policies, self._nodes, self._pods.watching), time.monotonic())
 
-    async def _measure(self, now: Instant, patience: Seconds | None) -> tuple[DeviceUse, str]:
+    async def _measure(self, now: Instant, patience: Seconds) -> tuple[DeviceUse, str]:
         try:
             async with asyncio.timeout(patience):
                 return await self._sources.use(now), ""
         except TimeoutError:
-            return {}, f"it was not told within {patience} s"
+            return {}, f"it was not told within {patience:g} s"
         except errors.ClientError as problem:
             return {}, str(problem)
 
