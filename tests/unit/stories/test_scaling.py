@@ -77,7 +77,7 @@ async def _keep_nobody(_: float) -> Callable[[Any], str]:
 def start(
     api: kube.Api, use: Callable[[float], Awaitable[DeviceUse]] = _know_nothing, cloud: Any = None
 ) -> tuple[sight.ScalingEyes, scaling.ScalingStory]:
-    sources = sight.ScalingSources(use=use, why_kept=_keep_nobody, find_cloud=lambda policy: cloud)
+    sources = sight.ScalingSources(use=use, why_kept=_keep_nobody, find_cloud=lambda policy: cloud, patience=0.5)
     eyes = sight.ScalingEyes(api, sources)
     announcer, statuses = events.Announcer(api, reporting_instance="test"), scaling_statuses.ScalingStatuses(api)
     return eyes, scaling.ScalingStory(

@@ -37,7 +37,8 @@ _HURRIED: Final[Seconds] = 3.0  # that clouds and measurements are waited for wh
 class ScalingSources(msgspec.Struct, frozen=True, kw_only=True):
     """What is asked elsewhere. `use`: by node and board; raises where it is not known. `why_kept`: what else keeps a
     pod; raises where that is not seen. `price_of`, `price_of_type`: of an hour of the whole machine; `shape_of_type`:
-    what is known of one. `namespace`: where requests of ours for other autoscalers stand; "": none are made."""
+    what is known of one. `namespace`: where requests of ours for other autoscalers stand; "": none are made.
+    `patience`: for `use`."""
 
     use: Callable[[Instant], Awaitable[DeviceUse]]
     why_kept: Callable[[Instant], Awaitable[WhyKept]]
@@ -49,6 +50,7 @@ class ScalingSources(msgspec.Struct, frozen=True, kw_only=True):
     past: Callable[[str], DemandPast | None] = lambda policy: None
     status: Callable[[ScalingPolicy], Mapping[str, object]] = lambda policy: policy.status
     namespace: str = ""
+    patience: Seconds = clouds.PATIENCE
 
 
 class ScalingEyes:
@@ -128,7 +130,8 @@ class ScalingEyes:
         driving = await self._drivers.look((each.node for each in there), now)
         patience = _HURRIED if hurry else clouds.PATIENCE
         cloudy, (use, unmeasured) = await asyncio.gather(  # at once: two that do not answer take as long as one
-            clouds.look(known, self._sources.find_cloud, driving, patience), self._measure(now, patience)
+            clouds.look(known, self._sources.find_cloud, driving, patience),
+            self._measure(now, _HURRIED if hurry else self._sources.patience),
         )
         joined: tuple[ScaledNode, ...] = nodes.join(
             there, known, cloudy.all_machines, use, self._sources.price_of, nodes.find_twins(there), now
