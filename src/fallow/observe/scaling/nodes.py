@@ -220,9 +220,10 @@ def find_twins(seen: Iterable[SeenNode]) -> dict[str, list[str]]:
 
 def keep_twin(node: ScaledNode, twins: Mapping[str, Sequence[str]]) -> ScaledNode:
     others = [name for name in twins.get(node.provider_id, ()) if name != node.name]
-    if not others or node.kept:
+    if not others:
         return node
-    return msgspec.structs.replace(node, kept=f"node {others[0]} says that it is the same machine")
+    why = f"node {others[0]} says that it is the same machine"
+    return msgspec.structs.replace(node, kept=node.kept or why, twin=why)
 
 
 def find_use(node: ScaledNode, use: DeviceUse) -> float | None:

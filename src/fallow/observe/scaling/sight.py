@@ -206,6 +206,8 @@ class ScalingEyes:
         others = [each for each in sure(self._nodes.seen) if each.node.uid != node.node.uid]
         twins = nodes.find_twins((*others, node)) if node.node.provider_id else {}
         (joined,) = nodes.join((node,), known, (), {}, self._sources.price_of, twins, now)
+        if isinstance(self._nodes.seen, Unseen):
+            joined = msgspec.structs.replace(joined, twin=f"which others there are is not seen: {self._nodes.seen.why}")
         why_kept = await self._find_kept(now)
         pages = self._api.list_pages(
             kube.PODS, item=pods.ScaledPodItem, field_selector=f"spec.nodeName={name},{pods_of.ALIVE}"

@@ -298,7 +298,10 @@ def _is_awaited(node: ScaledNode, driver: NodeDriver) -> bool:
 
 
 def _find_machine(node: ScaledNode, sight: ScalingSight | None, plan: PolicyPlan | None) -> Input[CloudMachine]:
-    """As its cloud listed it last. One of a group that cannot be read is unseen, not absent."""
+    """As its cloud listed it last. One of a group that cannot be read is unseen, not absent; and so is one that may be
+    another's: whoever wrote a record on their own node could have that one's ended."""
+    if node.twin:
+        return Unseen(node.twin)
     if sight is None or plan is None:
         return Unseen("no policy means it")
     listed, groups = sight.machines.get(plan.policy.name), sight.groups.get(plan.policy.name)
