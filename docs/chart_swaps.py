@@ -149,7 +149,9 @@ SWAPS: Final[dict[str, tuple[Swap, ...]]] = {
              "{{ toJson .Values.networkPolicy.scrapers }}"),
         Swap("  egress:\n", _more("networkPolicy.ingress") + "  egress:\n" + _more("networkPolicy.egress") + _lines(
             f"{{{{- if {SERVER_BOOKS} }}}}", "- ports: # PostgreSQL", f"    - port: {value('cost.timescaledb.port')}",
-            "      protocol: TCP", "{{- end }}", by=4,
+            "      protocol: TCP", "{{- end }}",
+            "{{- if .Values.cost.alerts.smtp.host }}", "- ports: # the mail server of budgets",
+            f"    - port: {value('cost.alerts.smtp.port')}", "      protocol: TCP", "{{- end }}", by=4,
         )),
     ),
     "deploy/acting/15-bounds.yaml": (

@@ -37,7 +37,7 @@ PEERS: Schema = {"type": "array", "items": {
 HELD = {"--daemon-mode", "--log-format", "--metrics-addr", "--kubeconfig", "--context", "--state-dir", "--cost",
         "--cost-store-dsn-file", "--session-key-file", "--dashboard-port", "--dashboard-addr", "--cost-enforcement",
         "--leader-elect", "--webhook-certificate", "--sharing", "--dashboard-auth", "--cost-attribution-labels",
-        "--slack-webhook-url", "--smtp-url", "--prometheus-token",
+        "--slack-webhook-url", "--smtp-url", "--smtp-password", "--prometheus-token",
         "--require-policy", "--config", "--scaling", "--prometheus-url", "--peer", "--peer-token-file",
         "--peer-ca-file"}
 _FLAGS = {flag.name: flag for flag in (*packing.EXTENDER_FLAGS, *cost_enforcement.WEBHOOK_FLAGS, *settings.FLAGS)}
@@ -189,13 +189,21 @@ ROWS: tuple[Value, ...] = (
     say("cost.timescaledb.retention.aggregateDays", 365, {"type": "integer", "minimum": 2},
         "As cost.retention.hoursDays."),
     give("cost.prices.maxAgeDays", "--cost-prices-max-age-days"),
-    give("cost.prices.refresh", "--cost-prices-refresh"),
+    give("cost.prices.refreshInterval", "--cost-prices-refresh"),
     say("cost.prices.csv", "", TEXT, "What GPUs cost here, as in the ConfigMap gpu-autoscaler-prices (prices.csv), "
         "which is then made."),
     say("cost.prices.commitmentsCsv", "", TEXT, "What is paid for whether it runs or not (commitments.csv)."),
     say("cost.attribution.labels", ["app.kubernetes.io/name"], TEXTS, _FLAGS["--cost-attribution-labels"].help),
-    say("cost.alerts.smtp.urlSecretRef.name", "", TEXT, "Secret with the address of a mail server: "
-        "smtp[s]://USER:PASSWORD@HOST:PORT."),
+    say("cost.alerts.smtp.host", "", TEXT, "Mail server; or cost.alerts.smtp.urlSecretRef. One of them, and "
+        "cost.alerts.smtp.from, for budgets that tell by mail."),
+    say("cost.alerts.smtp.port", 587, {"type": "integer", "minimum": 1, "maximum": 65535}, "Its port."),
+    say("cost.alerts.smtp.startTLS", True, SWITCH, "TLS by STARTTLS where it is offered, and always before a password "
+        "is said; false: TLS from the first byte, as on port 465."),
+    say("cost.alerts.smtp.username", "", TEXT, "As whom mail is handed in; empty: as nobody."),
+    say("cost.alerts.smtp.passwordSecretRef.name", "", TEXT, "Secret with the password of that user."),
+    say("cost.alerts.smtp.passwordSecretRef.key", "password", TEXT, "Its key."),
+    say("cost.alerts.smtp.urlSecretRef.name", "", TEXT, "Instead of the five above: Secret with the address of a mail "
+        "server, smtp[s]://USER:PASSWORD@HOST:PORT."),
     say("cost.alerts.smtp.urlSecretRef.key", "url", TEXT, "Its key."),
     give("cost.alerts.smtp.from", "--email-from"),
     give("cost.alerts.smtp.domains", "--email-domains"),
@@ -207,8 +215,8 @@ ROWS: tuple[Value, ...] = (
     give("cost.roi.monthlyInvestment", "--cost-roi-monthly-investment"),
     give("cost.metrics.maxPods", "--cost-metrics-max-pods"),
     give("cost.api.port", "--cost-api-port"),
-    give("cost.energy.pricePerKwh", "--cost-energy-price-per-kwh"),
-    give("cost.energy.gco2PerKwh", "--cost-energy-gco2-per-kwh"),
+    give("cost.energy.pricePerKWh", "--cost-energy-price-per-kwh"),
+    give("cost.energy.gCO2PerKWh", "--cost-energy-gco2-per-kwh"),
     give("cost.energy.includeInCost", "--cost-energy-include-in-cost"),
 
     say("admissionWebhook.enabled", False, SWITCH, "The admission webhook: sharing by GPUSharingPolicies, and budgets "

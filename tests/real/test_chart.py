@@ -171,6 +171,7 @@ WRONG = {
     "sharing.enabled=true": "a dry run changes nothing", "cost.timescaledb.enabled=true": "where is it?",
     "admissionWebhook.enabled=true,controller.enabled=false": "needs a certificate",
     "cost.enforcement.enabled=true": "needs cost.enabled=true",
+    "cost.alerts.smtp.host=mail.example.com": "whose name do letters carry?",
     "binPacking.consolidation.mode=act": "a dry run changes nothing",
     "binPacking.defrag.mode=act": "a dry run changes nothing",
     "binPacking.defrag.mode=act,runMode=scale-down": "needs extender.enabled=true",
@@ -185,6 +186,29 @@ WRONG = {
 def test_what_is_wrong_is_said_before_anything_is_sent(value):
     with pytest.raises(helm.HelmRefused, match=re.escape(WRONG[value])):
         helm.template(value)
+
+
+@pytest.mark.parametrize(("sets", "url", "server"), [
+    (("port=2525",), "smtp://mail.example.com:2525", (2525, False, None)),
+    (("startTLS=false", "port=465", "username=ada@example.com", "passwordSecretRef.name=mail"),
+     "smtps://ada%40example.com@mail.example.com:465", (465, True, "ada@example.com")),
+])
+def test_the_mail_server_of_budgets_is_one_that_the_daemon_reads(sets, url, server):
+    said = [f"cost.alerts.smtp.{each}" for each in ("host=mail.example.com", "from=f@example.com", *sets)]
+    by_name = {helm.name(each): each for each in helm.render(*said)}
+    deployment = by_name["Deployment", NAMESPACE, "gpu-pruner"]
+    variables = {each["name"]: each for each in container_of(deployment)["env"]}
+    assert variables["SMTP_URL"]["value"] == url
+    environ = {"SMTP_URL": url}
+    if server[2] is not None:
+        assert variables["SMTP_PASSWORD"]["valueFrom"]["secretKeyRef"] == {"name": "mail", "key": "password"}
+        environ["SMTP_PASSWORD"] = "a:p@ss/word"  # as it is: nobody has to write it as an address wants it
+    read = settings.read_flags({"email_from": "f@example.com"}, environ).telling.mail
+    assert (read.port, read.is_tls, read.username) == server
+    assert read.password is None or read.password.reveal() == environ["SMTP_PASSWORD"]
+    ports = [port["port"] for rule in by_name["NetworkPolicy", NAMESPACE, "gpu-pruner"]["spec"]["egress"]
+             for port in rule.get("ports", ())]
+    assert server[0] in ports
 
 
 def test_values_are_flags_that_the_daemon_reads():

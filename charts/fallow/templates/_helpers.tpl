@@ -119,13 +119,23 @@
       key: namespace-mentions
       optional: true
 {{- end }}
-{{- with .Values.cost.alerts.smtp.urlSecretRef }}
-{{- if .name }}
+{{- with .Values.cost.alerts.smtp }}
+{{- if .host }}
+- name: SMTP_URL
+  value: {{ printf "%s://%s%s:%v" (ternary "smtp" "smtps" .startTLS) (empty .username | ternary "" (printf "%s@" (urlquery .username))) .host .port | quote }}
+{{- if .passwordSecretRef.name }}
+- name: SMTP_PASSWORD
+  valueFrom:
+    secretKeyRef:
+      name: {{ .passwordSecretRef.name }}
+      key: {{ .passwordSecretRef.key }}
+{{- end }}
+{{- else if .urlSecretRef.name }}
 - name: SMTP_URL
   valueFrom:
     secretKeyRef:
-      name: {{ .name }}
-      key: {{ .key }}
+      name: {{ .urlSecretRef.name }}
+      key: {{ .urlSecretRef.key }}
 {{- end }}
 {{- end }}
 {{- if and (include "fallow.on.books" .) .Values.cost.timescaledb.enabled .Values.cost.timescaledb.passwordSecretRef.name }}

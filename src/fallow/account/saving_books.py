@@ -42,7 +42,7 @@ Owner: TypeAlias = tuple[str, str, str]  # its namespace, kind and name
 HeldBy: TypeAlias = Mapping[Owner, Sequence[Interval]]
 
 _OWNER: Final = tuple(cost.read_dimension(name) for name in ("namespace", "controllerKind", "controller"))
-_MOST_REMOVED: Final = 10_000  # entries of two days
+_MOST_REMOVED: Final = 100_000  # entries of half a year
 _BOOKED: Final = (*MEASURED_SAVINGS, SavingKind.autoscaling)
 _NODE: Final = cost.read_dimension("node")
 _SHARING: Final = cost.read_dimension("sharing")
@@ -87,10 +87,11 @@ async def find_savings(
 
 
 async def read_removed(kept: audit.Audit, since: Instant, now: Instant) -> list[RemovedNode]:
-    """Nodes that we removed since, each until as much was added again."""
+    """Nodes that we removed since, each until as much was added again. All that is remembered is read: what went since
+    may have been added long before, and a removal must not save more the later it is looked at."""
     types = frozenset({Happened.node_removed, Happened.nodes_added})
-    entries = await kept.read(audit.AuditQuery(since=since, until=now, types=types, limit=_MOST_REMOVED))
-    return find_removed(entries, now)
+    entries = await kept.read(audit.AuditQuery(until=now, types=types, limit=_MOST_REMOVED))
+    return [each for each in find_removed(entries, now) if each.at >= since]
 
 
 def find_removed(entries: Iterable[AuditEntry], now: Instant) -> list[RemovedNode]:

@@ -26,8 +26,8 @@ class MailServer(msgspec.Struct, frozen=True, kw_only=True):
     sender: str
 
     @classmethod
-    def parse(cls, address: Secret[str], sender: str) -> Self:
-        """Raises ValueError, which shows nothing of the address."""
+    def parse(cls, address: Secret[str], sender: str, password: Secret[str] | None = None) -> Self:
+        """`password`: where the address has none. Raises ValueError, which shows nothing of either."""
         try:
             parts = parse.urlsplit(address.reveal().strip())
             port = parts.port or _PORTS.get(parts.scheme, 0)
@@ -36,6 +36,8 @@ class MailServer(msgspec.Struct, frozen=True, kw_only=True):
         if parts.scheme not in _PORTS or not parts.hostname:
             raise ValueError("it must be smtp://[USER:PASSWORD@]HOST[:PORT] or smtps://...")
         named = {name: parse.unquote(text) for name, text in (("u", parts.username), ("p", parts.password)) if text}
+        if password is not None and password.reveal():
+            named.setdefault("p", password.reveal())
         if not _SENDER.fullmatch(sender):
             raise ValueError("whose name letters carry is no address such as fallow@example.com or Name <a@b.c>")
         if len(named) == 1:

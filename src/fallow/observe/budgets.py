@@ -249,7 +249,6 @@ class TopOwners:
             raise errors.NotFound(404, "another object has that name")
         return found
 
-
     async def _find_kind(self, group: str, version: str, kind: str) -> kube.Resource | None:
         """By one look for all who wait for it; it goes on where one of them has no more time."""
         if (known := self._served.find_version(group, version, kind)) is not None:

@@ -29,6 +29,8 @@ FLAGS: tuple[Flag, ...] = group(
          read.text_map, variable="SLACK_NAMESPACE_MENTIONS"),
     Flag("--smtp-url", "URL", "Mail server: smtp[s]://[USER:PASSWORD@]HOST[:PORT]; better in the variable.",
          Secret, variable="SMTP_URL"),
+    Flag("--smtp-password", "TEXT", "Password of the user in --smtp-url, where none stands there; better in the "
+         "variable.", Secret, variable="SMTP_PASSWORD"),
     Flag("--email-from", "ADDRESS", "Whose name letters carry."),
     Flag("--email-domains", "A,B",
          "Domains of the addresses that owners may name; default: that of --email-from.", read.name_list, ""),
@@ -93,7 +95,7 @@ def _mail(values: Mapping[str, Any]) -> mailing.MailServer | None:
     if values["smtp_url"] is None:
         return None
     try:
-        return mailing.MailServer.parse(values["smtp_url"], values["email_from"])
+        return mailing.MailServer.parse(values["smtp_url"], values["email_from"], values["smtp_password"])
     except ValueError as problem:
         raise UsageError(f"--smtp-url: {problem}") from None
 

@@ -91,6 +91,7 @@ class BudgetsStory:
     ) -> None:
         self._sights, self._books, self._hands, self._terms, self._metrics = sights, books, hands, terms, metrics
         self._records: dict[AlertKey, AlertRecord] | None = None  # None: not read from the books yet
+        self._unkept: dict[AlertKey, AlertRecord] = {}  # that the books have not taken yet
         self._term: int | None = None  # in which they were read: in another somebody else may have told
         self._streaks: dict[str, Mapping[str, int]] = {}
         self._hours: dict[str, tuple[CostQuery, dict[Second, Nano]]] = {}  # by budget: of which question
@@ -98,6 +99,7 @@ class BudgetsStory:
         self._tracked: dict[str, BudgetReading] = {}
         self._held_at: Instant | None = None  # when gates were last held; None: there may be some of before
         self._looked_at: Instant = float("-inf")  # when all that may go on did
+        self._unwritten = Complaint("what is told of budgets cannot be kept in the books: %s")
         self._uncounted = Complaint("budgets cannot tell how many GPUs %s ask for: each counts as one")
         self._currency = "USD"  # of the books, as they last said
 
@@ -150,6 +152,7 @@ class BudgetsStory:
         try:
             if self._records is None or self._books.term() != self._term:
                 self._term, self._records = self._books.term(), dict(await self._books.recall())
+                self._unkept = {}  # who led meanwhile knows better
             return await self._books.look()
         except errors.ClientError as problem:
             return Unseen(str(problem))
@@ -198,20 +201,26 @@ class BudgetsStory:
         now, by_uid = turn.now, {state.budget.uid: state for state in made.states}
         for record in [each for each in (self._records or {}).values() if each.is_due(now)]:
             state = by_uid.get(record.budget_uid)
-            if state is not None and turn.may_act():
-                await self._remember([await self._hands.sender.send_due(state, record, now)], now)
+            if state is None or not turn.may_act():
+                continue
+            if not await self._remember([await self._hands.sender.send_due(state, record, now)], now):
+                return
 
     async def _remember(self, records: Sequence[AlertRecord], now: Instant) -> bool:
-        """Kept by ourselves in any case, so that nothing is sent twice; False: the books did not take them."""
-        known = {**(self._records or {}), **{record.key: record for record in records}}
+        """Kept by ourselves in any case, so that nothing is sent twice; False: the books do not have all of them, nor
+        of those before."""
+        new = {record.key: record for record in records}
+        known = {**(self._records or {}), **new}
         self._records = {key: each for key, each in known.items() if _is_alive(each, now)}
-        if not records:
-            return True
+        self._unkept |= new
         try:
-            await self._books.keep(records)
+            if self._unkept:
+                await self._books.keep(tuple(self._unkept.values()))
         except errors.ClientError as problem:
-            log.warning("what is told of budgets cannot be kept in the books: %s", problem)
+            self._unwritten.note(str(problem))
             return False
+        self._unkept = {}
+        self._unwritten.note("")
         return True
 
     async def _write_status(self, state: BudgetState, now: Instant) -> bool:

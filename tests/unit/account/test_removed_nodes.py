@@ -2,7 +2,7 @@
 
 import pytest
 
-from fallow.account import saving_books
+from fallow.account import audit, saving_books
 from fallow.model import cluster
 from fallow.model.history import AuditEntry, CameBy, Happened
 from fallow.model.units import HOUR
@@ -46,3 +46,16 @@ def test_a_removed_node_saves_until_as_much_is_added(entries: list[AuditEntry], 
     for given in (entries, entries[::-1]):
         found = saving_books.find_removed(given, 10 * HOUR)
         assert {each.node: each.until / HOUR for each in found} == until
+
+
+async def test_what_was_added_long_before_it_went_saves_nothing_however_late_it_is_looked_at() -> None:
+    """Savings of two days are made anew each hour: an addition must not be forgotten before its removal is."""
+    kept = audit.Audit(None)
+    await kept.open()
+    for each in (added(12, 8), removed(36, "x"), removed(40, "y")):
+        await kept.enter(each)
+    for begin in (0, 24, 36):
+        found = await saving_books.read_removed(kept, begin * HOUR, 60 * HOUR)
+        assert [each.node for each in found] == ["y"]
+    assert await saving_books.read_removed(kept, 48 * HOUR, 60 * HOUR) == []
+    await kept.close()

@@ -91,6 +91,17 @@ def test_windows_side_by_side_add_up_in_cost_and_use_and_energy(rate, use, energ
     assert whole.amounts.sum(axis=0).tolist() == parts.amounts.sum(axis=0).tolist()
 
 
+@pytest.mark.accepts("cost", 4)
+@pytest.mark.parametrize(("rate", "seconds", "said"), [
+    (1, 1800, 0), (3, 1800, 2), (5, 1800, 2), (7, 1800, 4), (1, 1799, 0), (1, 1801, 1), (9, 200, 0), (27, 200, 2),
+])
+def test_a_cost_that_lies_in_the_middle_is_rounded_to_even_by_the_noun_and_by_the_columns(rate, seconds, said):
+    one: Interval = lasting(part_of(rate=rate), MIDNIGHT, MIDNIGHT + seconds)
+    columns = (np.array([value], np.int64) for value in (one.t0, one.t1, WHOLE, 0, rate, 7, 0))
+    found = rollup.sum_up(rollup.SpanColumns(*columns, [None], [None]), [(one.t0, one.t1)])
+    assert (one.cost(one.t0, one.t1), sum(found.amounts[:, 0].tolist())) == (said, said)
+
+
 def test_sums_that_do_not_fit_into_64_bits_are_exact():
     ones = np.zeros(5, np.int64)
     amounts = np.full((5, 5), 2**62 + 1, np.int64)

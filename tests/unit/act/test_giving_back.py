@@ -52,6 +52,27 @@ async def test_places_and_marks_of_moves_go_once_each_also_where_the_list_begins
     assert {names.MOVED_OWNER, names.MOVED_IN_VAIN} <= set(sent["annotations"])
 
 
+async def test_what_is_still_held_is_said_with_the_reason_and_a_mark_that_stays_is_none_that_went() -> None:
+    held = [*NODES[1:], node("full", {names.CONSOLIDATION: names.BEING_EMPTIED}, emptying="{")]
+    refusal = {"kind": "Status", "code": 403, "reason": "Forbidden", "message": "may not patch nodes"}
+
+    def answer(asked: loopback.Asked) -> web.Response:
+        listed = web.json_response({"metadata": {}, "items": held})
+        return listed if asked.method == "GET" else web.json_response(refusal, status=403)
+
+    async with loopback.serve(answer) as server, kube.Api(config.Access(server=server.url, context="test")) as api:
+        announcer = events.Announcer(api, reporting_instance="test")
+        hands = emptying.Emptier(api, announcer), leaving.LeavingHands(api, announcer), Mover(api, announcer)
+        told = [each async for each in giving_back.give_nodes_back(api, *hands, 0.0)]
+    assert [each.given_back for each in told] == [(), (), ()]
+    said = [sentence for each in told for sentence in each.held]
+    assert [sentence.partition(": ")[0] for sentence in said] == [
+        "node past is still marked as one that a pod was moved from", "a place is still kept on node kept",
+        "node full is still to be given back",
+    ]
+    assert all("may not patch nodes" in sentence for sentence in said)
+
+
 EMPTIED = {names.CONSOLIDATION: names.BEING_EMPTIED}
 OURS = [{"key": names.SCALE_DOWN, "effect": "NoSchedule"}]
 

@@ -129,6 +129,17 @@ def test_owners_are_told_by_what_the_flags_name_and_no_secret_is_shown():
     assert "p4ss" not in repr(options.mandate) + repr(options.telling)
 
 
+def test_the_password_of_the_mail_server_may_stand_by_itself_and_is_taken_as_it_is():
+    environ = {"SMTP_URL": "smtp://ada%40example.com@mail:25", "SMTP_PASSWORD": "a:p@ss/w%20rd"}
+    mail = read(environ, email_from="f@example.com").telling.mail
+    assert (mail.username, mail.password.reveal()) == ("ada@example.com", "a:p@ss/w%20rd")
+    assert "p@ss" not in repr(mail)
+    own = read({**environ, "SMTP_URL": "smtp://ada:own@mail"}, email_from="f@example.com").telling.mail
+    assert own.password.reveal() == "own"
+    with pytest.raises(settings.UsageError, match="it has a user or a password, and not both"):
+        read({**environ, "SMTP_URL": "smtp://mail"}, email_from="f@example.com")
+
+
 @pytest.mark.parametrize(("given", "says"), [
     ({"smtp_url": "smtp://h"}, "--smtp-url and --email-from go together"),
     ({"smtp_url": "http://h", "email_from": "f@x.org"}, "--smtp-url: it must be smtp://"),

@@ -55,7 +55,7 @@ class Ledger:
         self.rows: dict[tuple[str, int, str, str], cost.BookedAlert] = {}
         self.until: float | None = None
         self.problem: errors.ClientError | None = None
-        self.hangs = False
+        self.hangs = self.is_full = False
         self.unpriced = 0
         self.currency = "USD"
         self.term = 1
@@ -88,6 +88,8 @@ class Ledger:
             return budgets.join(self.rows.values())
 
         async def keep(records: Sequence[budgets.AlertRecord]) -> None:
+            if self.is_full:
+                raise errors.Unreachable("no space left on device")
             for record in records:
                 for row in budgets.rows(record):
                     self.rows[row.budget_uid, row.period_start, row.alert, row.channel] = row
@@ -117,6 +119,7 @@ class Office:
             {"ml": cluster.Namespace("ml", {"team": "ml-team"}, {})}
         )
         self.pods: Any = ABSENT
+        self.leads = True
         self.nodes: Register[cluster.Node] = Register({})
         self.terms = plan.BudgetTerms(enforces=True)
         self.metrics = telemetry.Telemetry()
@@ -176,7 +179,8 @@ class Office:
         await self.known.list_once()
         await self.shown.list_once()
         return await self.story.tick(Turn(
-            clock=lambda: self.now, monotonic=lambda: 0.0, budget=60.0, stopping=asyncio.Event(), leads=lambda: True
+            clock=lambda: self.now, monotonic=lambda: 0.0, budget=60.0, stopping=asyncio.Event(),
+            leads=lambda: self.leads,
         ))
 
 
@@ -281,6 +285,24 @@ async def test_a_channel_that_is_down_gets_it_once_later_and_others_not_again(tm
         assert (len(place.slack.asked), len(place.inbox.letters)) == (tried + 1, 1)
         text = office.metrics.text().decode()
         assert 'budget_alerts_total{budget="team",channel="slack",outcome="delivered"} 1.0' in text
+
+
+@pytest.mark.accepts("cost", 15)
+async def test_a_channel_that_is_down_for_a_day_is_given_up_and_not_asked_again(tmp_path: Path) -> None:
+    async with town(tmp_path, lambda asked: web.Response(status=500)) as place:
+        office = place.office
+        office.put(alerts=[{"threshold": 80, "channels": [place.channel("slack")]}])
+        began = office.now
+        await office.tick(900.0)
+        for half_hours in range(1, 50):
+            await office.tick(at=began + half_hours * HOUR / 2)
+        tried = len(place.slack.asked)
+        assert 24 <= tried <= 30  # twice as long each time, and then once an hour
+        for hours in range(25, 72):
+            await office.tick(at=began + hours * HOUR)
+        assert len(place.slack.asked) == tried
+        [record] = (await office.ledger.books(lambda: office.now).recall()).values()
+        assert [(each.event, each.state) for each in record.sendings] == [("fired", "given_up")]
 
 
 @pytest.mark.accepts("cost", 15)
@@ -748,6 +770,21 @@ async def test_an_override_is_heeded_shown_with_its_cost_and_ends(tmp_path: Path
         assert office.conditions()["Enforcing"] == ("True", "Enforced")
 
 
+async def test_what_somebody_has_seen_in_one_period_is_not_seen_in_the_next(tmp_path: Path) -> None:
+    """Two alerts: of one its name alone was marked, by hand, which counts for every period."""
+    async with town(tmp_path) as place:
+        office = place.office
+        office.put(annotations={names.ALERT_ACK: f"at-50@{units.rfc3339(DAY0)},at-60"}, alerts=[
+            {"threshold": 50}, {"threshold": 60},
+        ])
+        for at, seen in ((DAY0 + DAY, {"at-50": True, "at-60": True}), (
+            DAY0 + 31 * DAY, {"at-50": False, "at-60": True},
+        )):
+            await office.tick(1.0, at=at)
+            await office.tick(1200.0)
+            assert {one["alertName"]: one["acknowledged"] for one in office.status()["alertsFired"]} == seen
+
+
 async def test_an_attribution_shows_its_groups_and_stays_small(tmp_path: Path) -> None:
     async with town(tmp_path) as place:
         office = place.office
@@ -875,6 +912,43 @@ async def test_a_channel_that_cannot_be_used_keeps_no_other_from_it(tmp_path: Pa
         place.office.put("plain", alerts=[{"threshold": 1, "name": "x", "channels": [place.channel("slack")]}])
         await place.office.tick(900.0)
         assert len(place.slack.asked) == 1
+
+
+@pytest.mark.accepts("cost", 14)
+async def test_books_that_can_be_read_and_not_written_send_nothing_until_they_can(tmp_path: Path) -> None:
+    """For who starts then would not know that it was told. Of a message that went before, all that waits is kept."""
+    async with town(tmp_path) as place:
+        office = place.office
+        office.put(alerts=[{"threshold": each, "channels": [place.channel("slack")]} for each in (80, 90)])
+        office.ledger.is_full = True
+        for _ in range(5):
+            await office.tick(850.0)
+        assert (place.slack.asked, office.ledger.rows) == ([], {})
+        assert office.status()["currentSpend"] == "850.00"
+        office.ledger.is_full = False
+        await office.tick()
+        office.start()
+        await office.tick()
+        assert len(place.slack.asked) == 1
+        assert [row.state for row in office.ledger.rows.values()] == ["fired"]
+        office.ledger.is_full = True
+        await office.tick(950.0)
+        office.start()  # before anything could be kept: it fires for who starts now
+        await office.tick()
+        office.ledger.is_full = False
+        await office.tick()
+        assert len(place.slack.asked) == 2
+
+
+@pytest.mark.accepts("cost", 14)
+async def test_who_does_not_lead_tells_and_writes_nothing(tmp_path: Path) -> None:
+    async with town(tmp_path) as place:
+        office = place.office
+        office.put(alerts=[{"threshold": 80, "channels": [place.channel("slack")]}])
+        office.leads = False
+        await office.tick(900.0)
+        await office.tick()
+        assert (place.slack.asked, office.status(), office.ledger.rows, office.ledger.readings) == ([], {}, {}, [])
 
 
 @pytest.mark.accepts("cost", 14)

@@ -75,7 +75,7 @@ def _round(number: Decimal, step: str) -> float:
 def _fired(state: BudgetState, record: AlertRecord) -> FiredStatus:
     rule = next((each for each in state.budget.alerts if each.name == record.alert), None)
     threshold = float(rule.threshold) if rule is not None else 0.0
-    is_seen = record.alert in state.budget.acknowledged
+    is_seen = state.budget.has_seen(record.alert, record.period_start)
     return FiredStatus(record.alert, units.rfc3339(record.fired_at), threshold, is_seen)
 
 

@@ -80,6 +80,8 @@ def advance(there: LeavingNode, record: DrainRecord, now: Instant) -> LeavingSte
         return undo_late(record, there.policy.drain_patience, len(left))
     if record.reason is DrainKind.under_used and there.node.use is None:
         return StayPut("how much its GPUs are used is not known now")
+    if there.stuck:
+        return StayPut(there.stuck)
     return evict_next(there, now)
 
 

@@ -26,7 +26,6 @@ Constraint: TypeAlias = tuple[tuple[tuple[str, str], ...], bytes, tuple[NodeTole
 
 PODS: Final = "pods"
 SHARES: Final = 4  # of a GPU, where it is not known how many there are
-_KEEPS_OUT: Final = ("NoSchedule", "NoExecute")
 BOUNDLESS: Final = 1 << 40  # of what a node sets no limit to, or nobody said one
 _MOST: Final = 1 << 50  # no machine has this much of anything
 _FREE: Final[Constraint] = ((), b"", ())
@@ -89,7 +88,7 @@ def _read_terms(affinity: bytes) -> Any:
 def tolerates(tolerations: Sequence[NodeToleration], taints: Iterable[PoolTaint]) -> bool:
     return all(
         any(_covers(toleration, taint) for toleration in tolerations)
-        for taint in taints if taint.effect in _KEEPS_OUT
+        for taint in taints if taint.effect in names.KEEP_OUT
     )
 
 

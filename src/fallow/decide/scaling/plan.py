@@ -21,6 +21,7 @@ from fallow.decide.scaling import (
     elsewhere,
     fit,
     grow,
+    labels,
     remembered,
     shrink,
     spot,
@@ -107,14 +108,24 @@ def _set_up(
     arrived = {ground.policy.name: arrivals.settle(ground, nodes, sight.wants, now) for ground in live}
     made = {ground.policy.name: _make_templates(ground, sight, kept) for ground in live}
     usable = np.array([_is_usable(node, now) for node in nodes], np.bool_)
-    places = _list_places(kept, usable, [node for node in nodes if _may_come_back(node, now)], arrived, made)
+    drained = [node for node in nodes if _may_come_back(node, now)]
+    places = _list_places(kept, usable, drained, arrived, made)
     leaving = _find_leaving(live, kept, places, made, now)
     listed = {name: list(every.values()) for name, every in made.items()}
+    found = demand.judge(kept.waiting, places, listed)
     return ScalingBoard(
         sight=sight, memory=memory, now=now, terms=terms, kept=kept, nodes=nodes, usable=usable, grounds=grounds,
         arrived=arrived, templates=made, leaving=leaving, places=places,
-        found=demand.judge(kept.waiting, places, listed),
+        found=found, stuck=_find_stuck(nodes, kept, places[0], usable),
     )
+
+
+def _find_stuck(
+    nodes: Sequence[ScaledNode], kept: KeptSight, left: FitPlace, usable: Bools
+) -> dict[str, str]:
+    """`left`: what those who wait leave free."""
+    drained = [node for node in nodes if node.drain is not None and node.drain.removing is None]
+    return shrink.find_stuck(drained, kept.guests, left.room.copy(), usable) if drained else {}
 
 
 def _is_usable(node: ScaledNode, now: Instant) -> bool:
@@ -321,6 +332,7 @@ def _decide_one(
         releases=releases, in_flight=tuple(arrived.open), arrived=tuple(arrived.arrived), late=tuple(arrived.late),
         strays=() if is_halted else tuple(arrived.strays), stockouts=arrived.stockouts, there=arrived.there,
         wanted={node: pod for node, pod in board.found.wanted.items() if ground.pools.get(node) is not None},
+        stuck={node: why for node, why in board.stuck.items() if node in ground.pools}, labels=labels.find(ground),
         nodes=len(ground.nodes), by_tier=_count_tiers(ground.nodes), desired=before + grow.count(grows) - len(releases),
         guess=coming.guess, spot_advice=tiers.advise(ground.past.spot_watch, board.now), headroom=coming.headroom,
         gangs=over.gangs, started=coming.started, prewarmed=coming.over,

@@ -29,7 +29,9 @@ from fallow.wiring import budgets as wiring
 from fallow.wiring import reach
 
 T = TypeVar("T")
-_TOLD = ("--smtp-url", "--email-from", "--cluster-name", "--dashboard-public-url", "--cost-pagerduty-url")
+_TOLD = (
+    "--smtp-url", "--smtp-password", "--email-from", "--cluster-name", "--dashboard-public-url", "--cost-pagerduty-url",
+)
 
 
 def _ask(given: dict[str, Any], ask: Callable[[kube.Api], Coroutine[Any, Any, T]]) -> T:
@@ -152,7 +154,7 @@ def _date(row: answers.BudgetRow) -> str:
 
 
 def _acknowledge(name: str, alert: str, given: dict[str, Any]) -> None:
-    is_new = _ask(given, lambda api: verbs.acknowledge(api, name, alert))
+    is_new = _ask(given, lambda api: verbs.acknowledge_alert(api, name, alert))
     show.sentence(
         f"{alert} of {name} is marked as seen; its status says so within a minute" if is_new else
         f"{alert} of {name} was marked as seen already"

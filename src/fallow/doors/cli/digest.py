@@ -25,7 +25,7 @@ from fallow.model.secret import Secret
 from fallow.model.units import DAY, HOUR, Seconds
 from fallow.settings.telling import TellingSettings
 
-_SENDING = ("--slack-webhook-url", "--slack-channel", "--smtp-url", "--email-from", "--digest-email",
+_SENDING = ("--slack-webhook-url", "--slack-channel", "--smtp-url", "--smtp-password", "--email-from", "--digest-email",
             "--dashboard-public-url")
 _PATIENCE: Seconds = 30.0  # of a week it reads much
 _WHERE = (

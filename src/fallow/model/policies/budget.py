@@ -19,7 +19,7 @@ from fallow.model import cost
 from fallow.model.policies.idle import Channel
 from fallow.model.seen import ABSENT, Input, Known, Register, Unseen
 from fallow.model.selectors import Selector
-from fallow.model.units import HOUR, Instant, Seconds
+from fallow.model.units import HOUR, Instant, Seconds, rfc3339
 
 WARNING, FULL = Decimal(80), Decimal(100)  # percent
 STALE_AFTER: Final[Seconds] = 900.0  # books or a status that is older says nothing about now
@@ -256,9 +256,18 @@ class CostBudget(msgspec.Struct, frozen=True, kw_only=True):
     enforcement: EnforcementRule = EnforcementRule()
     enabled: bool = True
     invalid: tuple[str, ...] = ()
-    acknowledged: frozenset[str] = frozenset()  # alerts that somebody has seen
+    acknowledged: frozenset[str] = frozenset()  # alerts that somebody has seen: NAME, or NAME@START of one period
     wish: OverrideWish | None = None
     standing: BudgetStanding = BudgetStanding()
+
+    def has_seen(self, alert: str, period_start: Instant) -> bool:
+        """Has somebody acknowledged it, in every period or in that one?"""
+        return not self.acknowledged.isdisjoint((alert, name_seen(alert, period_start)))
+
+
+def name_seen(alert: str, period_start: Instant) -> str:
+    """As it is acknowledged of one period: what somebody has seen then says nothing of the next one."""
+    return f"{alert}@{rfc3339(period_start)}"
 
 
 class CostAttribution(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,7 +15,6 @@ import msgspec
 
 from fallow import names
 from fallow.account.scaling import ScalingAccount
-from fallow.act.leaving import node_ref
 from fallow.act.scaling_statuses import Deed
 from fallow.clients import errors
 from fallow.clients.clouds import Cloud
@@ -131,9 +130,8 @@ class NodeDepartures:
             done.append(f"{release.node}: nothing was begun: {objection}")
             return False
         await self._carry_out(there, step, made, turn, done)
-        self._account.note(
-            Happened.drain_begun, node_ref(there.node), release.because, turn.now, policy=release.policy
-        )
+        ref = cluster.node_ref(there.node.name, there.node.uid)
+        self._account.note(Happened.drain_begun, ref, release.because, turn.now, policy=release.policy)
         return True
 
     async def find_gone(self, made: ScalingCycle, turn: Turn, done: list[str]) -> None:
@@ -201,6 +199,7 @@ class NodeDepartures:
             pods=pods, policy=plan.policy if plan is not None and may_go_on else None,
             driver=plan.driver if plan is not None else NodeDriver.direct,
             wanted=plan.wanted.get(node.name, "") if plan is not None else "",
+            stuck=plan.stuck.get(node.name, "") if plan is not None else "",
             refused=frozenset(refused.uids), refused_at=refused.at, blocked=refused.blocked,
             unlisted=_why_unlisted(machine), is_gone=isinstance(machine, Absent),
             brakes=plan.brakes if plan is not None else {},
@@ -236,7 +235,10 @@ class NodeDepartures:
         if isinstance(step, UndoDrain):
             self._refused.pop(node.uid, None)
             self._awaited.pop(node.uid, None)
-            self._account.note(Happened.drain_undone, node_ref(node), step.because, now, policy=_policy_of(there))
+            ref = cluster.node_ref(node.name, node.uid)
+            if node.drain is not None:
+                self._account.note_kept(node, node.drain.policy)
+            self._account.note(Happened.drain_undone, ref, step.because, now, policy=_policy_of(there))
             return False
         if isinstance(step, RemoveMachine):
             if not step.record.is_told:
@@ -255,6 +257,7 @@ class NodeDepartures:
             await cloud.remove(machine.value.group, [machine.value.id])
         except errors.ClientError:
             self._note_cloud(_policy_of(there), turn.now, True)
+            self._account.note_kept(there.node, _policy_of(there))
             raise
         self._note_cloud(_policy_of(there), turn.now, False)
 

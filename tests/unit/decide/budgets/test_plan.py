@@ -54,6 +54,13 @@ def _deliver(record: budgets.AlertRecord) -> budgets.AlertRecord:
 # ---- alerts ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(("total", "level"), [
+    ("799.99", "ok"), ("800", "warning"), ("999.99", "warning"), ("1000", "exceeded"), ("1000.01", "exceeded"),
+])
+def test_a_budget_is_ok_below_80_percent_and_exceeded_from_100_on(total, level):
+    assert look(make(1000), total, DAY0 + DAY).level == level
+
+
 @pytest.mark.accepts("cost", 14)
 def test_each_alert_fires_once_in_a_period_and_is_armed_again_by_the_next_one():
     days = Days(make(1000, alert(80, SLACK), alert(100, MAIL, PAGER)))

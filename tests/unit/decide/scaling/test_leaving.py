@@ -131,6 +131,13 @@ def test_unknown_use_holds_a_drain() -> None:
     assert isinstance(drained(pod("a", 1, "n1"), use=None, record=tell(since=NOW - 901)), UndoDrain)
 
 
+def test_nobody_is_sent_away_from_a_drained_node_who_has_no_place_by_now() -> None:
+    there = pod("a", 1, "n1")
+    assert isinstance(drained(there, stuck="its 1 pod does not fit elsewhere"), StayPut)
+    assert isinstance(drained(there, stuck="none", record=tell(since=NOW - 901)), UndoDrain)
+    assert isinstance(drained(stuck="none"), RemoveMachine)
+
+
 def test_a_machine_that_was_told_to_go_is_told_again_and_its_node_goes_in_the_end() -> None:
     assert isinstance(drained(record=tell(removing=NOW - 59)), StayPut)
     again = drained(record=tell(removing=NOW - 60))

@@ -96,6 +96,22 @@ async def test_of_a_charge_whose_payer_changed_within_the_hour_every_column_is_o
     assert Decimal(charge["x_UsedCost"]) + Decimal(charge["x_AllocatedUnusedCost"]) == Decimal(charge["BilledCost"])
 
 
+@pytest.mark.parametrize(("capacity", "category"), [
+    ("on-demand", "Standard"), ("unknown", "Standard"), ("spot", "Dynamic"), ("reserved", "Committed"),
+])
+async def test_a_charge_says_as_focus_does_how_it_is_priced_and_of_when_and_whose_it_is(capacity, category):
+    key = cost_scenes.key("red", "x", capacity_type=cost.CapacityType(capacity))
+    some = cost_scenes.held("GPU-9", YESTERDAY, YESTERDAY + HOUR, key, use=0.5)
+    async with cost_scenes.opened(some) as ledger:
+        (charge,) = cost_hours.make_focus((await cost_hours.read_hours(CostBooks(ledger=ledger), DAY_BEFORE)).items)
+    assert (charge["PricingCategory"], charge["ChargeCategory"], charge["ServiceCategory"]) == (
+        category, "Usage", "Compute"
+    )
+    assert (charge["SubAccountId"], charge["PricingUnit"], charge["PricingQuantity"]) == ("red", "GPU-Hours", "1")
+    assert charge["ChargePeriodStart"][:7] + "-01T00:00:00Z" == charge["BillingPeriodStart"]
+    assert charge["BillingPeriodStart"] < charge["ChargePeriodEnd"] <= charge["BillingPeriodEnd"]
+
+
 async def test_a_price_that_is_too_old_and_was_used_is_named():
     old = cost_scenes.price(retrieved_at=TODAY - 100 * DAY)
     unused = cost_scenes.price("never", retrieved_at=0)

@@ -171,6 +171,13 @@ def test_an_alert_is_marked_as_seen_beside_others_and_only_one_that_there_is(pla
     found = place.store.find(stores.Key(names.GROUP, "CostBudget", "", "ml-team"))
     assert found is not None
     assert found.object["metadata"]["annotations"][names.ALERT_ACK] == "at-80,spent"
+    place.put("other", {"period": STATUS["period"]}, alerts=alerts)
+    marked = place.type("budget", "ack", "other", "at-80")
+    assert marked.exit_code == 0, marked.output
+    assert place.type("budget", "ack", "other", "at-80").output == "at-80 of other was marked as seen already\n"
+    found = place.store.find(stores.Key(names.GROUP, "CostBudget", "", "other"))
+    assert found is not None
+    assert found.object["metadata"]["annotations"][names.ALERT_ACK] == "at-80@2026-11-01T00:00:00Z"
     done = place.type("budget", "ack", "ml-team", "nope")
     assert (done.exit_code, "has no alert nope; it has at-80, spent" in done.output) == (1, True), done.output
     done = place.type("budget", "ack", "ml-team")
