@@ -311,6 +311,37 @@ async def test_a_drain_is_undone_for_a_pod_that_would_fit_there_and_where_we_may
     assert (await scene.marks(node))[0::2] == (False, set())
 
 
+@pytest.mark.accepts("scaling", 15)
+async def test_a_drain_that_runs_is_held_up_by_a_brake_and_undone_where_people_take_its_node_away(
+    scene: Scene
+) -> None:
+    await _build_under_used(scene)
+    budget = await scene.cluster.apply({
+        "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "moved"},
+        "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"app": "moved"}}},
+    })
+    await scene.turn()
+    assert "it is drained" in await scene.pass_time(700.0)
+    for name in "cdef":
+        await scene.node(name)
+        await scene.cluster.break_node(f"{name}-{scene.cluster.namespace}")
+    await scene.cluster.delete(budget)
+    (before,) = await scene.cluster.pods("app=moved")
+    scene.later += 31.0
+    assert await scene.turn() == ""
+    assert await scene.condition("ScalingHalted") == ("True", "TooManyUnready")
+    (after,) = await scene.cluster.pods("app=moved")
+    assert after["metadata"]["uid"] == before["metadata"]["uid"], "nobody is evicted into such a cluster"
+    node = f"a-{scene.cluster.namespace}"
+    assert (await scene.marks(node))[0]
+    found = await scene.cluster.get("v1", "Node", node)
+    await scene.cluster.patch(found, {"metadata": {"labels": {SCENE: "by-hand"}}})
+    scene.later += 31.0
+    assert "does not mean it any more" in await scene.turn()
+    assert (await scene.marks(node))[0::2] == (False, set())
+    assert scene.cloud.removed == []
+
+
 async def _is_gone(scene: Scene, app: str) -> bool:
     return not await scene.cluster.pods(f"app={app}")
 

@@ -7,6 +7,7 @@ Invariant: a step says all that it takes; what of it was not done is found missi
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TypeAlias
 
 import msgspec
@@ -14,6 +15,7 @@ import msgspec
 from fallow.model.cluster import PodId
 from fallow.model.policies.scaling import NodeDriver, ScalingPolicy
 from fallow.model.scaling import DrainRecord, ScaledNode, ScaledPod, SpotRecord
+from fallow.model.scaling_plan import Brake
 from fallow.model.units import HOUR, Instant, Seconds
 
 
@@ -22,7 +24,8 @@ class LeavingNode(msgspec.Struct, frozen=True, kw_only=True):
     and would fit here. `stuck`: why its pods would have no place elsewhere. `refused`: uids whose eviction was refused
     so far, `refused_at`: the last time. `blocked`: why an eviction can never be granted. `driver`: who removes the
     machine. `unlisted`: why its cloud cannot be told to end its machine (it lists none, or does not answer); "": it
-    can. `is_gone`: its cloud was asked, and has it no more."""
+    can. `is_gone`: its cloud was asked, and has it no more. `brakes`: those of the
+    policy that hold, and why."""
 
     node: ScaledNode
     pods: tuple[ScaledPod, ...]
@@ -35,6 +38,7 @@ class LeavingNode(msgspec.Struct, frozen=True, kw_only=True):
     blocked: str = ""
     unlisted: str = ""
     is_gone: bool = False
+    brakes: Mapping[Brake, str] = {}
 
 
 class BeginDrain(msgspec.Struct, frozen=True):

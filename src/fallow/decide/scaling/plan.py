@@ -61,7 +61,6 @@ from fallow.model.seen import Absent, Unseen
 from fallow.model.units import Instant
 
 _USUAL = ScalingTerms()
-_HALTS_ALL = (Brake.TooManyUnready, Brake.ProviderFailing)
 
 
 def plan(
@@ -307,7 +306,7 @@ def _decide_one(
         kinds = {verdict.node for verdict in judged.verdicts if verdict.kind is DrainKind.under_used}
         under_used = {node.uid for node in ground.nodes if node.name in kinds}
         judged.unneeded = {uid: since for uid, since in judged.unneeded.items() if uid not in under_used}
-    is_halted = any(brake in found for brake in _HALTS_ALL)
+    is_halted = any(brake in found for brake in brakes.HALTS_ALL)
     unlisted = ground.find_unlisted() if arrived.failed else ()
     failed = [
         _release_failed(ground, node) for node in arrived.failed
@@ -371,7 +370,7 @@ def _find_grows(
     since = grow.find_busy(policy, measured, board.kept.room, lambda: _name_usable(board, ground), board.memory, now)
     if since is not None:
         busy[policy.name] = since
-    is_halted = any(brake in found for brake in _HALTS_ALL)
+    is_halted = any(brake in found for brake in brakes.HALTS_ALL)
     is_resting = grow.is_resting(policy, ground.past.grew_at, now) and not board.arrived[policy.name].retries
     if not ground.is_driven_by_us or is_halted or is_resting or isinstance(board.sight.limits, Unseen):
         return grows

@@ -24,7 +24,7 @@ from fallow.model.leaving import (
 )
 from fallow.model.policies.scaling import NodeDriver, PoolTaint, ScalingMode, ScalingPolicy
 from fallow.model.scaling import DrainKind, DrainRecord, EvictionRank, ScaledPod, SpotRecord
-from fallow.model.scaling_plan import Release
+from fallow.model.scaling_plan import Brake, Release
 
 LOW, MEDIUM, HIGH = EvictionRank
 RECORD = DrainRecord(1, "default", NOW - 60, DrainKind.under_used, "hardly used", True)
@@ -97,6 +97,21 @@ def test_anybodys_word_stops_a_drain(change: dict[str, Any]) -> None:
     step = drained(pod("a", 1, "n1"), **change)
     assert isinstance(step, UndoDrain)
     assert step.uncordons is change.get("is_cordoned", True)
+
+
+@pytest.mark.accepts("scaling", 15)
+@pytest.mark.parametrize("brake", list(Brake))
+def test_a_brake_holds_up_a_drain_that_runs_too_and_not_for_ever(brake: Brake) -> None:
+    halted = {"brakes": {brake: "5 of 10 nodes are not Ready"}}
+    for guests in ((pod("a", 1, "n1"),), ()):
+        assert drained(*guests, **halted) == StayPut("5 of 10 nodes are not Ready")
+        late = drained(*guests, record=tell(since=NOW - 901), **halted)
+        assert isinstance(late, UndoDrain)
+        assert (late.uncordons, "5 of 10" in late.because) == (True, True)
+    told = drained(record=tell(removing=NOW - 60), **halted)
+    assert isinstance(told, RemoveMachine), "what was told to go goes"
+    never_came = drained(record=tell(reason=DrainKind.failed), is_ready=False, **halted)
+    assert isinstance(never_came, StayPut) is (brake in (Brake.TooManyUnready, Brake.ProviderFailing))
 
 
 def test_somebody_elses_cordon_stays() -> None:

@@ -21,6 +21,7 @@ from fallow.model import cluster, partition
 from fallow.model.partition import PatchNode, RepartitionReason, RepartitionStep, WriteKey
 from fallow.model.policies.sharing import Disruption, SharingMode
 from fallow.model.seen import ABSENT, Known, Unseen
+from fallow.model.sharing import NodeTaint
 
 MIG = {"nvidia.com/mig-1g.5gb": 56}
 
@@ -455,6 +456,18 @@ def test_a_node_that_is_being_emptied_is_not_cut_meanwhile() -> None:
     turn = stage.tick()
     assert turn is not None
     assert (turn.reason, turn.because) == ("OtherChange", "gpu-1 is being emptied")
+
+
+@pytest.mark.parametrize("key", [names.SCALE_DOWN, names.SPOT_INTERRUPTION])
+def test_a_node_that_is_to_leave_is_not_cut_meanwhile(key: str) -> None:
+    """Its drain would be undone for it, the cordon with it, and the change would end by that."""
+    stage = Stage(config(**SEVEN))
+    stage.cordoned, stage.taints = True, (NodeTaint(key, "", "NoSchedule"),)
+    turn = stage.tick()
+    assert turn is not None
+    assert (turn.reason, turn.because, turn.writes) == ("OtherChange", "gpu-1 is to leave", ())
+    stage.cordoned, stage.taints = False, ()
+    assert stage.run().reason == "Ready"  # type: ignore[union-attr]
 
 
 def test_a_node_that_is_gone_lets_its_config_go() -> None:
