@@ -149,7 +149,7 @@ top = LookCommand(
     params=[
         *_shown_options(), _everywhere_option,
         click.Option(
-            ["--every"], type=click.FloatRange(1, 3600), default=5.0, show_default=True, metavar="SECONDS",
+            ["--every"], type=show.Number(1, 3600), default=5.0, show_default=True, metavar="SECONDS",
             help="How often it is looked at anew.",
         ),
         *_options(),
