@@ -39,6 +39,7 @@ _MOST_PER_HOUR: Final = Decimal(10_000)
 _LARGE_MONEY: Final = frozenset({USD, "EUR", "GBP", "CHF", "CAD", "AUD", "NZD", "SGD"})
 _SMALL_MONEY_FACTOR: Final = 30_000
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,30}(\.[0-9]{1,30})?([eE][+-]?[0-9]{1,2})?", re.ASCII)
+_LONGEST_SHOWN: Final = 20  # letters of a price that is refused
 _FINEST: Final = -18  # digits behind the point: more say nothing
 
 
@@ -234,13 +235,19 @@ def check_price(price: Decimal, currency: str) -> Decimal:
     if not price.is_finite():
         raise ValueError(f"price_per_hour is {price}")
     if price < 0:
-        raise ValueError(f"price_per_hour {price:.6g} is negative")
+        raise ValueError(f"price_per_hour {_shorten(price)} is negative")
     if price > most:
-        raise ValueError(f"price_per_hour {price:.6g} is absurd: more than {most:,} {currency}")
+        raise ValueError(f"price_per_hour {_shorten(price)} is absurd: more than {most:,} {currency}")
     exponent = price.as_tuple().exponent
     if not isinstance(exponent, int) or exponent < _FINEST:
         raise ValueError(f"price_per_hour has more than {-_FINEST} digits behind the point")
     return price
+
+
+def _shorten(price: Decimal) -> str:
+    """As it was written, unless somebody wrote a hundred thousand digits."""
+    text = f"{price:g}"
+    return text if len(text) <= _LONGEST_SHOWN else f"{price:.6g}"
 
 
 def _gpus(text: str) -> int | None:

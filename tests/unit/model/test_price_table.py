@@ -74,6 +74,12 @@ BAD = {
 }
 
 
+def test_a_price_of_a_hundred_thousand_digits_is_refused_in_one_line():
+    """A cloud may say anything."""
+    with pytest.raises(ValueError, match=r"^price_per_hour 1\.11111e\+99999 is absurd: more than 10,000 USD$"):
+        price_table.check_price(Decimal("1" * 100_000), "USD")
+
+
 @pytest.mark.parametrize("name", BAD)
 def test_a_bad_row_is_refused_by_its_line_and_the_rest_is_read(name: str) -> None:
     bad, because = BAD[name]
