@@ -649,7 +649,7 @@ export type GuessTold = {
 export type History = {
   items: Decided[];
 };
-/** One state of one key in one hour (or the part of it that the window has). */
+/** One state of one key in one hour (or the part of it that the window has). `list_cost`: what its hours that have a price would have cost on demand; None: no list price is known. */
 export type HourRow = {
   bucket: string;
   bucketEnd: string;
@@ -673,6 +673,7 @@ export type HourRow = {
   state: string;
   cost: string;
   useCost: string;
+  listCost?: string | null;
   gpuHours: string;
   unpricedGpuHours: string;
   energyKwh: string;

@@ -390,7 +390,8 @@ def test_focus_has_its_columns_and_the_same_money(store, tmp_path):
     for row in rows:
         parts = ("UsedCost", "AllocatedUnusedCost", "HeldIdleCost", "UseUnknownCost", "UnallocatedCost")
         assert sum(Decimal(row[f"x_{part}"]) for part in parts) == Decimal(row["BilledCost"])
-        assert (row["ListCost"], row["ContractedCost"]) == ("", row["BilledCost"])  # list prices are not kept
+        same = {row[name] for name in ("BilledCost", "EffectiveCost", "ContractedCost", "ListCost")}
+        assert (same, row["x_IsListCostKnown"]) == ({row["BilledCost"]}, "false")  # a ledger keeps no list prices
         assert (row["ChargeCategory"], row["PricingUnit"], row["PricingCategory"]) == ("Usage", "GPU-Hours", "Standard")
         assert (row["BillingPeriodStart"], row["BillingPeriodEnd"]) == ("2026-11-01T00:00:00Z", "2026-12-01T00:00:00Z")
     [red] = [row for row in rows if row["SubAccountId"] == "red" and row["ChargePeriodStart"] == rfc3339(YESTERDAY)]
