@@ -28,9 +28,9 @@ ABOUT = """# Made from the code by `make docs`.
 # Bounds on gpu-pruner's own account. Whoever may patch a Deployment may run anything in it; this policy lets that one
 # account change only what a pause changes, and the mark of a restart that a GPUSharingPolicy asks for; and nothing at
 # all in protected namespaces; of nodes with GPUs the cordon, with the record that tells why, two taints of its own and
-# two labels for NVIDIA's programs; a pod goes only by a request that names its uid and leaves it time, a node only with
-# the record that its machine was told to go, a template of claims only if it is one of ours; in its own namespace it
-# runs nothing but pause. No other account is touched.
+# two labels for NVIDIA's programs; of a budget which of its alerts somebody has seen; a pod goes only by a request that
+# names its uid and leaves it time, a node only with the record that its machine was told to go, a template of claims
+# only if it is one of ours; in its own namespace it runs nothing but pause. No other account is touched.
 # For another account than the shipped one change the matchCondition; for other protected namespaces the expression
 # that lists them.
 """
@@ -41,6 +41,7 @@ _NODE, _MAP = "/nodes", "/configmaps"
 _DAEMONS = "apps/daemonsets"
 _TEMPLATE = "resource.k8s.io/resourceclaimtemplates"
 _CONFIG = f"{names.GROUP}/{names.NODE_CONFIG_PLURAL}"
+_BUDGET = f"{names.GROUP}/{names.BUDGET_PLURAL}"
 _NODE_LABELS = (names.MIG_CONFIG, names.PLUGIN_CONFIG, names.CONSOLIDATION, names.DEFRAG)
 _NODE_RECORDS = (names.REPARTITION, names.EMPTYING, names.SCALE_DOWN, names.SPOT_RECORD)
 _KEYS = {
@@ -406,6 +407,11 @@ def _validations() -> list[tuple[str, str]]:
         f"of a {names.NODE_CONFIG_KIND} nothing but its finalizer is its to change",
         f"variables.what != '{_CONFIG}' || ({_config_rule()})",
     ))
+    seen = _same("variables.notes", "variables.oldNotes", f"k == '{names.ALERT_ACK}'")
+    changes.append((
+        "of a CostBudget nothing but which of its alerts somebody has seen is its to change",
+        f"variables.what != '{_BUDGET}' || (variables.spec == variables.oldSpec && {seen})",
+    ))
     return [
         ("it creates and deletes nothing but its Events, its Lease, its certificate, keys for NVIDIA's programs, its "
          "templates of claims, room ahead of demand, evictions that name a uid, pods that a uid names and nodes whose "
@@ -413,7 +419,7 @@ def _validations() -> list[tuple[str, str]]:
          "variables.own || variables.evicts || variables.keeps || variables.ends || "
          "(request.operation == 'UPDATE' && variables.part in ['', 'scale'])"),
         ("nothing in a protected namespace is its to change",
-         f"variables.own || (variables.what in {_words((_NODE, _CONFIG))} && variables.part == '') || "
+         f"variables.own || (variables.what in {_words((_NODE, _CONFIG, _BUDGET))} && variables.part == '') || "
          f"!variables.place.matches('^(?:{protected}|{roles.HOME}|)$')"),
         ("the scale of a kind that it knows is not its to write: there it writes the object, where its volumes show",
          f"variables.part != 'scale' || !({_is_known()})"),

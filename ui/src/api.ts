@@ -8,7 +8,7 @@ export type View = "idle" | "unknown" | "busy" | "paused" | "kept" | "all";
 export type Group = "willPause" | "onTheWay" | "leftAlone" | "kept" | "unknown" | "busy" | "paused";
 export type Layout = "whole" | "mig" | "slices" | "mps";
 export type AuthMode = "email" | "kube" | "oidc" | "proxy";
-export type DecidedType = "told" | "paused" | "resumed" | "kept" | "keepEnded" | "refused" | "failed" | "notPaused" | "broughtBack" | "left" | "frozen" | "unfrozen" | "noDecision" | "wouldPause" | "regretted" | "released" | "nodesAdded" | "drainBegun" | "drainUndone" | "nodeRemoved" | "spotInterrupted" | "restarted" | "moveBegun" | "podMoved" | "moveStopped";
+export type DecidedType = "told" | "paused" | "resumed" | "kept" | "keepEnded" | "refused" | "failed" | "notPaused" | "broughtBack" | "left" | "frozen" | "unfrozen" | "noDecision" | "wouldPause" | "regretted" | "released" | "nodesAdded" | "drainBegun" | "drainUndone" | "nodeRemoved" | "spotInterrupted" | "restarted" | "moveBegun" | "podMoved" | "moveStopped" | "alertSeen";
 
 /** The five parts of all that is paid for, by the keys of a report. */
 export const PART_WORDS = {
@@ -1605,7 +1605,7 @@ export type WriteTold = {
 };
 export type Series = (number | null)[];
 export type Outcome = { status: string; sentence: string; code: string | null };
-export type Me = { user: string | null; mode: AuthMode; mayFreeze: May; csrf: string };
+export type Me = { user: string | null; mode: AuthMode; mayFreeze: May; maySeeAlerts: May; csrf: string };
 /** What a `cycle` event carries. */
 export type CycleNews = {
   revision: number; asOf: string | null; counts: Counts; gpus: Gpus; frozen: Frozen | null; failure: Failure | null;
