@@ -27,10 +27,11 @@ GROUP = "admissionregistration.k8s.io"
 ABOUT = """# Made from the code by `make docs`.
 # Bounds on gpu-pruner's own account. Whoever may patch a Deployment may run anything in it; this policy lets that one
 # account change only what a pause changes, and the mark of a restart that a GPUSharingPolicy asks for; and nothing at
-# all in protected namespaces; of nodes with GPUs the cordon, with the record that tells why, two taints of its own and
-# two labels for NVIDIA's programs; of a budget which of its alerts somebody has seen; a pod goes only by a request that
-# names its uid and leaves it time, a node only with the record that its machine was told to go, a template of claims
-# only if it is one of ours; in its own namespace it runs nothing but pause. No other account is touched.
+# all in protected namespaces; of nodes with GPUs the cordon, with the record that tells why, two taints of its own,
+# labels of its own and two for NVIDIA's programs; of a budget which of its alerts somebody has seen; a pod goes only by
+# a request that names its uid and leaves it time, a node only with the record that its machine was told to go, a
+# template of claims only if it is one of ours; in its own namespace it runs nothing but pause. No other account is
+# touched.
 # For another account than the shipped one change the matchCondition; for other protected namespaces the expression
 # that lists them.
 """
@@ -42,7 +43,10 @@ _DAEMONS = "apps/daemonsets"
 _TEMPLATE = "resource.k8s.io/resourceclaimtemplates"
 _CONFIG = f"{names.GROUP}/{names.NODE_CONFIG_PLURAL}"
 _BUDGET = f"{names.GROUP}/{names.BUDGET_PLURAL}"
-_NODE_LABELS = (names.MIG_CONFIG, names.PLUGIN_CONFIG, names.CONSOLIDATION, names.DEFRAG)
+_NODE_LABELS = (
+    names.MIG_CONFIG, names.PLUGIN_CONFIG, names.CONSOLIDATION, names.DEFRAG, names.NODE_POOL, names.SCALING_GROUP,
+    names.OWN_CAPACITY, names.OWN_INSTANCE_TYPE, names.OWN_GPU_TYPE,
+)
 _NODE_RECORDS = (names.REPARTITION, names.EMPTYING, names.SCALE_DOWN, names.SPOT_RECORD)
 _KEYS = {
     PLUGIN_MAP: f"k.startsWith('{partition.OURS}')", MIG_MAP: f"k == '{partition.MIG_KEY}'",
@@ -362,7 +366,29 @@ def _variables() -> Mapping[str, str]:
 
 def _validations() -> list[tuple[str, str]]:
     protected = next(flag.default for flag in settings.FLAGS if flag.name == "--protected-namespaces")
-    changes = [
+    return [
+        ("it creates and deletes nothing but its Events, its Lease, its certificate, keys for NVIDIA's programs, its "
+         "templates of claims, room ahead of demand, evictions that name a uid, pods that a uid names and nodes whose "
+         "machines were told to go, on leaving its webhook's configurations, and writes no part of an object but scale",
+         "variables.own || variables.evicts || variables.keeps || variables.ends || "
+         "(request.operation == 'UPDATE' && variables.part in ['', 'scale'])"),
+        ("nothing in a protected namespace is its to change",
+         f"variables.own || (variables.what in {_words((_NODE, _CONFIG, _BUDGET))} && variables.part == '') || "
+         f"!variables.place.matches('^(?:{protected}|{roles.HOME}|)$')"),
+        ("the scale of a kind that it knows is not its to write: there it writes the object, where its volumes show",
+         f"variables.part != 'scale' || !({_is_known()})"),
+        (f"more than {record.MOST_REPLICAS} replicas are not its to ask for",
+         f"variables.part != 'scale' || {_is_sane('dyn(object)', ('spec', 'replicas'))}"),
+        ("of its webhook's configurations nothing but the caBundle is its to change", _hook_rule()),
+        *_map_rules(),
+        *((why, f"!variables.change || ({rule})") for why, rule in _list_changes()),
+    ]
+
+
+def _list_changes() -> list[tuple[str, str]]:
+    """Of an object that is there."""
+    seen = _same("variables.notes", "variables.oldNotes", f"k == '{names.ALERT_ACK}'")
+    return [
         ("metadata other than annotations is not its to change",
          _same("dyn(object).metadata", "dyn(oldObject).metadata",
                f"k in {_words(_KEPT_BY_SERVER)} || (k == 'labels' && variables.what == '{_NODE}') || "
@@ -370,7 +396,18 @@ def _validations() -> list[tuple[str, str]]:
         ("annotations of others are not its to change", _same("variables.notes", "variables.oldNotes", _OURS)),
         ("only metadata and spec are its to change",
          _same("dyn(object)", "dyn(oldObject)", "k in ['metadata', 'spec']")),
+        *_list_spec_changes(),
+        *_volume_rules(),
+        *((why, f"variables.what != '{_NODE}' || ({rule})") for why, rule in _node_rules()),
+        (f"of a {names.NODE_CONFIG_KIND} nothing but its finalizer is its to change",
+         f"variables.what != '{_CONFIG}' || ({_config_rule()})"),
+        ("of a CostBudget nothing but which of its alerts somebody has seen is its to change",
+         f"variables.what != '{_BUDGET}' || (variables.spec == variables.oldSpec && {seen})"),
     ]
+
+
+def _list_spec_changes() -> list[tuple[str, str]]:
+    changes = list[tuple[str, str]]()
     for (written, restarts), rows in _by_spec().items():
         may = f"nothing but {' and '.join(map(_spoken, written))}" if written else "nothing"
         may += " and the mark of a restart" if restarts else ""
@@ -401,34 +438,7 @@ def _validations() -> list[tuple[str, str]]:
         f"{_is_known()} || variables.what in {_words((_POD, _NODE, _CONFIG, _DAEMONS))} || "
         f"({_same('variables.spec', 'variables.oldSpec', f'({number})')})",
     ))
-    changes.extend(_volume_rules())
-    changes += [(why, f"variables.what != '{_NODE}' || ({rule})") for why, rule in _node_rules()]
-    changes.append((
-        f"of a {names.NODE_CONFIG_KIND} nothing but its finalizer is its to change",
-        f"variables.what != '{_CONFIG}' || ({_config_rule()})",
-    ))
-    seen = _same("variables.notes", "variables.oldNotes", f"k == '{names.ALERT_ACK}'")
-    changes.append((
-        "of a CostBudget nothing but which of its alerts somebody has seen is its to change",
-        f"variables.what != '{_BUDGET}' || (variables.spec == variables.oldSpec && {seen})",
-    ))
-    return [
-        ("it creates and deletes nothing but its Events, its Lease, its certificate, keys for NVIDIA's programs, its "
-         "templates of claims, room ahead of demand, evictions that name a uid, pods that a uid names and nodes whose "
-         "machines were told to go, on leaving its webhook's configurations, and writes no part of an object but scale",
-         "variables.own || variables.evicts || variables.keeps || variables.ends || "
-         "(request.operation == 'UPDATE' && variables.part in ['', 'scale'])"),
-        ("nothing in a protected namespace is its to change",
-         f"variables.own || (variables.what in {_words((_NODE, _CONFIG, _BUDGET))} && variables.part == '') || "
-         f"!variables.place.matches('^(?:{protected}|{roles.HOME}|)$')"),
-        ("the scale of a kind that it knows is not its to write: there it writes the object, where its volumes show",
-         f"variables.part != 'scale' || !({_is_known()})"),
-        (f"more than {record.MOST_REPLICAS} replicas are not its to ask for",
-         f"variables.part != 'scale' || {_is_sane('dyn(object)', ('spec', 'replicas'))}"),
-        ("of its webhook's configurations nothing but the caBundle is its to change", _hook_rule()),
-        *_map_rules(),
-        *((why, f"!variables.change || ({rule})") for why, rule in changes),
-    ]
+    return changes
 
 
 def policy() -> str:

@@ -281,6 +281,8 @@ MOVED_OWNER: Final = f"{GROUP}/moved-owner"  # the uid of whose pod was evicted
 EXTENDER_LEASE: Final = "fallow-extender"  # by which the extender says, in the annotation, which places it keeps
 PLACES_KEPT: Final = f"{GROUP}/places-kept."  # and the id of the process that says so, in JSON (model/moving.py)
 DEFAULT_SCHEDULER: Final = "default-scheduler"
+KEEP_OUT: Final = ("NoExecute", "NoSchedule")  # effects of taints; PreferNoSchedule keeps nobody out
+REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"  # of an affinity
 
 # The admission webhook.
 WEBHOOK: Final = "gpu-autoscaler-webhook"  # its Deployment, its Service and both of its configurations
@@ -395,10 +397,8 @@ class Event:
     FITS_BUT_UNSCHEDULED: Final = "FitsButUnscheduled"
     NO_POOL_FITS: Final = "NoPoolFits"
     LIMIT_REACHED: Final = "NodePoolLimitReached"
-    SCALE_UP: Final = "ScaleUp"
     SCALE_DOWN: Final = "ScaleDown"
     SPOT_INTERRUPTED: Final = "SpotInterrupted"
-    OUT_OF_STOCK: Final = "OutOfStock"
     SCALE_DOWN_CANCELLED: Final = "ScaleDownCancelled"
     PREWARMING_OFF: Final = "PrewarmingOff"
     INVALID_SHARING_MODE: Final = "InvalidSharingMode"
@@ -418,5 +418,5 @@ WARNINGS: Final = frozenset({
     Event.PAUSE_REVERTED, Event.IDLE_SHARE_JUMP, Event.PRICE_SUSPICIOUS, Event.BUDGET_EXCEEDED, Event.BUDGET_ENFORCED,
     Event.BUDGET_OVERRIDDEN, Event.UNKNOWN_WORKLOAD_TYPE, Event.CONFLICTING_ANNOTATION, Event.INVALID_SHARING_MODE,
     Event.REPARTITION_FAILED, Event.SHARING_REVERTED, Event.EMPTYING_STOPPED, Event.MOVE_STOPPED,
-    Event.SPOT_INTERRUPTED, Event.OUT_OF_STOCK,
+    Event.SPOT_INTERRUPTED,
 })

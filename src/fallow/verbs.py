@@ -438,15 +438,15 @@ async def override(api: kube.Api, name: str, seconds: Seconds, reason: str, now:
     check_override(seconds, reason)
     until, who = units.rfc3339(now + seconds), await api.who_am_i() or "unknown"
     said = dict(zip(names.OVERRIDE_KEYS, (until, f"{names.BY_USER}{who}", reason.strip()), strict=True))
-    await _annotate_budget(api, name, said)
+    await _annotate_budget(api, await _read_budget(api, name), said)
     return until
 
 
 async def end_override(api: kube.Api, name: str) -> None:
-    await _annotate_budget(api, name, dict.fromkeys(names.OVERRIDE_KEYS))
+    await _annotate_budget(api, await _read_budget(api, name), dict.fromkeys(names.OVERRIDE_KEYS))
 
 
-async def acknowledge(api: kube.Api, name: str, alert: str) -> bool:
+async def acknowledge_alert(api: kube.Api, name: str, alert: str) -> bool:
     """Mark this alert as seen in the period that runs, and nothing else. False: it was already. Who may update that
     budget may do this."""
     found = await _read_budget(api, name)
@@ -460,17 +460,16 @@ async def acknowledge(api: kube.Api, name: str, alert: str) -> bool:
         return False
     others = (each for each in of.acknowledged if each.partition("@")[0] != alert)
     said = {names.ALERT_ACK: ",".join(sorted({seen, *others}))}
-    await _annotate_budget(api, name, said, version=found["metadata"]["resourceVersion"])
+    await _annotate_budget(api, found, said, is_as_read=True)
     return True
 
 
 async def _annotate_budget(
-    api: kube.Api, name: str, said: Mapping[str, str | None], *, version: str | None = None
+    api: kube.Api, found: Mapping[str, Any], said: Mapping[str, str | None], *, is_as_read: bool = False
 ) -> None:
-    """`version`: declined where it is another one by now."""
-    found = await _read_budget(api, name)
-    metadata = {"uid": found["metadata"]["uid"], **({"resourceVersion": version} if version else {})}
-    body = {"metadata": {**metadata, "annotations": said}}
+    """`is_as_read`: declined where anything of it is another by now, and not only where it was made anew."""
+    name, guards = found["metadata"]["name"], ("uid", "resourceVersion") if is_as_read else ("uid",)
+    body = {"metadata": {**{key: found["metadata"][key] for key in guards}, "annotations": said}}
     try:
         await api.merge_patch(kube.COST_BUDGETS, None, name, body, field_manager=names.FIELD_MANAGER)
     except errors.NotFound:

@@ -78,6 +78,5 @@ class Emptier:
         return msgspec.structs.replace(there, version=made["metadata"]["resourceVersion"])
 
     async def _tell(self, there: NodeNow, reason: str, note: str, now: Instant) -> str:
-        ref = cluster.Ref("", kube.NODES.version, kube.NODES.kind, "", there.name, there.uid)
-        await self._announcer.announce(ref, reason, note, now)
+        await self._announcer.announce(cluster.node_ref(there.name, there.uid), reason, note, now)
         return note

@@ -19,7 +19,7 @@ from fallow import names
 from fallow.act import headroom
 from fallow.act.budgets import gates
 from fallow.act.emptying import Emptier
-from fallow.act.leaving import LeavingHands
+from fallow.act.leaving import TAINTS, LeavingHands
 from fallow.act.moving import Mover
 from fallow.clients import errors
 from fallow.clients.kubernetes import api as kube
@@ -54,8 +54,13 @@ class _LeftMeta(msgspec.Struct, rename="camel"):
     finalizers: tuple[str, ...] = ()
 
 
+class _LeftTaint(msgspec.Struct):
+    key: str = ""
+
+
 class _LeftSpec(msgspec.Struct):
     unschedulable: bool = False
+    taints: list[_LeftTaint] | None = None
 
 
 class _LeftNode(msgspec.Struct):
@@ -158,20 +163,22 @@ async def give_nodes_back(
         if why := _why_cut(said.get(names.REPARTITION)):
             yield Leavings(held=(f"node {name} {why}",))
         if names.EMPTYING in said:
-            given = await _give_back(emptier, node, said[names.EMPTYING], now)
-            yield _tell(given, f"node {name} is {'' if given else 'still to be '}given back")
+            why = await _give_back(emptier, node, said[names.EMPTYING], now)
+            yield _tell(why, f"node {name} is given back", f"node {name} is still to be given back")
         if names.MOVE in said or names.PLACE_HELD in said:
-            given = await _free(mover, node)
-            yield _tell(given, f"a place is {'no longer' if given else 'still'} kept on node {name}")
-        elif names.DEFRAG in (node.metadata.labels or {}) and await _free(mover, node):
-            yield Leavings((f"node {name} is no longer marked as one that a pod was moved from",))
+            why = await _try(mover.clear(MoveNode(name, node.metadata.uid, node.metadata.resource_version)))
+            yield _tell(why, f"a place is no longer kept on node {name}", f"a place is still kept on node {name}")
+        elif names.DEFRAG in (node.metadata.labels or {}):
+            why, marked = await _try(mover.forget(name)), "marked as one that a pod was moved from"
+            yield _tell(why, f"node {name} is no longer {marked}", f"node {name} is still {marked}")
         if names.SCALE_DOWN in said or names.SPOT_RECORD in said:
             why = await _keep_node(leaving, node, now)
-            yield _tell(not why, f"node {name} {why or 'is no longer let go'}")
+            yield _tell(why, f"node {name} is no longer let go", f"node {name} is still let go")
 
 
-def _tell(is_given: bool, sentence: str) -> Leavings:
-    return Leavings((sentence,)) if is_given else Leavings(held=(sentence,))
+def _tell(why: str, given: str, held: str) -> Leavings:
+    """`why`: it is held; "": it is given back."""
+    return Leavings(held=(f"{held}: {why}",)) if why else Leavings((given,))
 
 
 async def find_held_nodes(api: kube.Api) -> list[str]:
@@ -206,46 +213,42 @@ def _why_cut(text: str | None) -> str:
     return f"is being cut or shared anew ({record.step}): wait until that is over" if record.is_running else ""
 
 
-async def _give_back(emptier: Emptier, node: _LeftNode, text: str, now: Instant) -> bool:
-    """Is it done? A record that cannot be read tells of no cordon of ours."""
+async def _give_back(emptier: Emptier, node: _LeftNode, text: str, now: Instant) -> str:
+    """Why it is not done; "": it is. Where its record cannot be read our label tells whose the cordon is: they come in
+    one patch."""
     record, meta = emptying.read(text), node.metadata
+    is_marked = (meta.labels or {}).get(names.CONSOLIDATION) == names.BEING_EMPTIED
+    is_ours = record.cordoned_by_us if record is not None else is_marked
     there = NodeNow(
         name=meta.name, uid=meta.uid, version=meta.resource_version, is_cordoned=node.spec.unschedulable,
         record=record, is_broken=record is None, pods=(),
     )
-    stop = emptying.Stop(StopReason.SwitchedOff, _BECAUSE, uncordons=record is not None and record.cordoned_by_us)
-    try:
-        await emptier.carry_out(there, stop, now)
-    except errors.ClientError:
-        return False
-    return True
-
-
-async def _free(mover: Mover, node: _LeftNode) -> bool:
-    """Is it done? Whoever was to move stays where it is."""
-    meta = node.metadata
-    try:
-        await mover.clear(MoveNode(meta.name, meta.uid, meta.resource_version))
-    except errors.ClientError:
-        return False
-    return True
+    stop = emptying.Stop(StopReason.SwitchedOff, _BECAUSE, uncordons=is_ours)
+    return await _try(emptier.carry_out(there, stop, now))
 
 
 async def _keep_node(leaving: LeavingHands, node: _LeftNode, now: Instant) -> str:
-    """Why it could not be given back; "": it is."""
+    """Why it is not done; "": it is. Where no record can be read our taint tells, as above."""
     said, meta = node.metadata.annotations or {}, node.metadata
     drain, spot = scaling.read_drain(said.get(names.SCALE_DOWN)), scaling.read_spot(said.get(names.SPOT_RECORD))
     if drain is not None and drain.removing is not None:
-        return "was told to go: wait until its machine is gone"
+        return "its machine was told to go, wait until it is gone"
     seen = ScaledNode(
         name=meta.name, uid=meta.uid, version=meta.resource_version, has={}, created_at=now, drain=drain, spot=spot
     )
-    ours = any(each is not None and each.cordoned_by_us for each in (drain, spot))
+    known = [each for each in (drain, spot) if each is not None]
+    is_marked = any(each.key in TAINTS for each in node.spec.taints or ())
+    ours = any(each.cordoned_by_us for each in known) if known else is_marked
     undo = UndoDrain(_BECAUSE, uncordons=ours, rests=0.0)
+    return await _try(leaving.carry_out(LeavingNode(node=seen, pods=(), policy=None), undo, now, _remove_nothing))
+
+
+async def _try(act: Awaitable[object]) -> str:
+    """Why it is not done; "": it is."""
     try:
-        await leaving.carry_out(LeavingNode(node=seen, pods=(), policy=None), undo, now, _remove_nothing)
+        await act
     except errors.ClientError as problem:
-        return f"is still to be given back: {problem}"
+        return str(problem)
     return ""
 
 

@@ -95,6 +95,5 @@ class Mover:
         return msgspec.structs.replace(node, version=made["metadata"]["resourceVersion"])
 
     async def _tell(self, node: MoveNode, reason: str, note: str, now: Instant) -> str:
-        ref = cluster.Ref("", kube.NODES.version, kube.NODES.kind, "", node.name, node.uid)
-        await self._announcer.announce(ref, reason, note, now)
+        await self._announcer.announce(cluster.node_ref(node.name, node.uid), reason, note, now)
         return note

@@ -116,7 +116,7 @@ class PartitionHands:
 
     async def _tell(self, write: TellNode, now: Instant) -> None:
         node = await self._api.get(kube.NODES, None, write.node)
-        ref = cluster.Ref("", "v1", "Node", "", write.node, node["metadata"]["uid"])
+        ref = cluster.node_ref(write.node, node["metadata"]["uid"])
         await self._announcer.announce(ref, write.reason, write.message, now)
 
     async def tell_pod(self, pod: cluster.Pod, reason: str, message: str, now: Instant) -> None:

@@ -27,7 +27,6 @@ from fallow.model.policies.budget import (
 from fallow.model.units import Instant
 
 Patch: TypeAlias = tuple[dict[str, Any], ...]  # operations of a JSON patch
-_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _MOST_TERMS: Final = 60  # of one node affinity, with ours multiplied in: beyond, a pod waits behind the gate instead
 _ON_DEMAND: Final = frozenset({"on-demand", "on_demand", "ON_DEMAND", "ondemand", "regular"})
 _CHEAP: Final = dict(names.CHEAP_NODES)
@@ -186,7 +185,7 @@ def _keep_to_cheap(pod: PodWanted) -> dict[str, Any] | None:
     made = [_with(term, key, values) for term in fitting for key, values in names.CHEAP_NODES]
     if not made or len(made) > _MOST_TERMS:
         return None
-    node[_REQUIRED] = {"nodeSelectorTerms": made}
+    node[names.REQUIRED] = {"nodeSelectorTerms": made}
     return affinity
 
 
@@ -198,7 +197,7 @@ def keeps_to_cheap(affinity: Mapping[str, Any] | None) -> bool:
 def _list_terms(affinity: Mapping[str, Any] | None) -> Sequence[Mapping[str, Any]]:
     """One of them must fit; without any, every node does."""
     node = (affinity or {}).get("nodeAffinity")
-    required = (node.get(_REQUIRED) if isinstance(node, Mapping) else None) or {}
+    required = (node.get(names.REQUIRED) if isinstance(node, Mapping) else None) or {}
     return required.get("nodeSelectorTerms") or [{}]
 
 

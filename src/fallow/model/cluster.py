@@ -51,6 +51,10 @@ class Ref(msgspec.Struct, frozen=True, gc=False):
         return f"{self.namespace}/{self.name} ({self.kind})"
 
 
+def node_ref(name: str, uid: str) -> Ref:
+    return Ref("", "v1", "Node", "", name, uid)
+
+
 class ClaimedGpu(msgspec.Struct, frozen=True, gc=False):
     """A device that a ResourceClaim was given. `memory`: what of it, in MiB, where it is given in parts; None = all.
     `profile`: of the MIG instance that it is."""

@@ -10,6 +10,7 @@ Invariant: a name that is no flag, a value that is none, a file that cannot be r
 file in it; nothing of such a file counts.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -56,12 +57,17 @@ def read_content(path: Path) -> bytes:
 
 def read(path: Path) -> dict[str, Any]:
     """By Flag.key, each as if it had been typed: 0123 is no number of another base, and nothing is said twice."""
-    import yaml  # only who has such a file waits for it
-
     try:
         content = read_content(path)
     except OSError as problem:
         raise UsageError(f"--{KEY}: {path} cannot be read: {problem.strerror}") from None
+    return parse(content, path)
+
+
+def parse(content: bytes, path: Path) -> dict[str, Any]:
+    """What such a file has in it."""
+    import yaml  # only who has such a file waits for it
+
     if len(content) > _MOST_BYTES:
         raise UsageError(f"--{KEY}: {path} is no file of settings: it has more than {_MOST_BYTES} bytes")
     try:
@@ -73,9 +79,21 @@ def read(path: Path) -> dict[str, Any]:
     if not isinstance(said, yaml.MappingNode):
         raise UsageError(f"--{KEY}: {path} has no settings such as `duration: 45` in it")
     found = [_read_one(path, name, value) for name, value in said.value]
-    if twice := {key for key, _ in found if [each for each, _ in found].count(key) > 1}:
+    if twice := [key for key, count in Counter(key for key, _ in found).items() if count > 1]:
         raise UsageError(f"--{KEY}: {path}: {_FLAGS[min(twice)].name[2:]} is said twice")
     return dict(found)
+
+
+def spell(content: bytes, path: Path) -> list[str]:
+    """The same as words of a command line."""
+    words = list[str]()
+    for key, value in parse(content, path).items():
+        name = _FLAGS[key].name
+        if _FLAGS[key].switch:
+            words += [name] if value else []
+        else:
+            words += [f"{name}={each}" for each in (value if isinstance(value, tuple) else (value,))]
+    return words
 
 
 def _tell_place(problem: Exception) -> str:

@@ -7,7 +7,6 @@
 One that cannot be renewed is tried again in the next turn; it has a month left.
 """
 
-import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -15,9 +14,7 @@ import msgspec
 
 from fallow.clients import errors
 from fallow.model.units import MINUTE, Instant, Seconds
-from fallow.stories.turn import Turn
-
-log = logging.getLogger("fallow")
+from fallow.stories.turn import Complaint, Turn
 
 INTERVAL: Final[Seconds] = MINUTE  # a webhook that was just installed waits for it
 
@@ -30,7 +27,8 @@ class CertificateStory:
     """`renew`: looks after it; raises what the server says."""
 
     def __init__(self, renew: Callable[[Instant], Awaitable[None]]) -> None:
-        self._renew, self._said = renew, ""
+        self._renew = renew
+        self._complaint = Complaint("the certificate of the webhook could not be looked after: %s")
 
     async def tick(self, turn: Turn) -> CertificateCycle:
         if not turn.may_act():
@@ -39,14 +37,12 @@ class CertificateStory:
             await self._renew(turn.now)
         except errors.ClientError as problem:
             return self.fail(str(problem), turn)
-        self._said = ""
+        self._complaint.note("")
         return CertificateCycle()
 
     async def look(self, turn: Turn) -> CertificateCycle:
         return CertificateCycle()
 
     def fail(self, because: str, turn: Turn) -> CertificateCycle:
-        if because != self._said:
-            log.warning("the certificate of the webhook could not be looked after: %s", because)
-        self._said = because
+        self._complaint.note(because)
         return CertificateCycle(failure=because)

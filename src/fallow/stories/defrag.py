@@ -20,7 +20,6 @@ import msgspec
 from fallow import names, telemetry
 from fallow.act.moving import Mover
 from fallow.clients import errors
-from fallow.clients.kubernetes import api as kube
 from fallow.decide import packing
 from fallow.model import cluster, moving
 from fallow.model.history import AuditEntry, CameBy, Happened
@@ -193,7 +192,7 @@ class DefragStory:
 
     async def _enter(self, what: Happened, node: MoveNode, sentence: str, now: Instant) -> None:
         if self._terms.enter is not None:
-            ref = cluster.Ref("", kube.NODES.version, kube.NODES.kind, "", node.name, node.uid)
+            ref = cluster.node_ref(node.name, node.uid)
             await self._terms.enter(AuditEntry(
                 at=now, type=what, sentence=sentence, actor=names.FIELD_MANAGER, source=CameBy.cycle, ref=ref
             ))

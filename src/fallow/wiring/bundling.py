@@ -8,6 +8,7 @@ everything else of it by what is listed here; a hidden value is taken out of all
 
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -18,7 +19,7 @@ from fallow.clients.kubernetes import api as kube
 from fallow.clients.kubernetes import config
 from fallow.model import redaction
 from fallow.model.secret import Secret
-from fallow.settings import shown
+from fallow.settings import config_file, shown
 from fallow.wiring import reach
 
 MOST_BYTES: Final = 2_000_000  # of one part
@@ -28,6 +29,7 @@ _MOST_OBJECTS: Final = 500
 _COMPONENTS: Final = ("gpu-pruner", names.WEBHOOK, "fallow-extender", "fallow-scheduler", "fallow-spot-watch",
                       names.NODE_EXPORTER)
 _SELECTOR: Final = f"{names.NAME_LABEL} in ({','.join(_COMPONENTS)})"
+_SETTINGS: Final = "gpu-pruner-settings"  # of the chart's value `settings`
 _KINDS: Final = (
     kube.IDLE_POLICIES, kube.COST_BUDGETS, kube.COST_ATTRIBUTIONS, kube.SHARING_POLICIES, kube.NODE_CONFIGS,
     kube.SCALING_POLICIES,
@@ -138,6 +140,9 @@ class _Collector:
             yield await self._get(f"{home}/lease.json", kube.LEASES, home, names.LEASE)
             for name in ("gpu-pruner", "gpu-pruner-acting", "gpu-pruner-enforcement"):
                 yield await self._get(f"{home}/configmap-{name}.json", kube.CONFIG_MAPS, home, name, self._tell_map)
+            yield await self._get(
+                f"{home}/configmap-{_SETTINGS}.json", kube.CONFIG_MAPS, home, _SETTINGS, self._tell_files
+            )
         for place in dict.fromkeys([*homes, names.NODE_EXPORTER]):  # which has a namespace of its own, by its name
             for resource in (kube.DEPLOYMENTS, _DAEMON_SETS):
                 yield await self._list(f"{place}/{resource.plural}.json", resource, place, _SELECTOR, self._tell_set)
@@ -208,6 +213,18 @@ class _Collector:
         data = {str(name): str(text) for name, text in (found.get("data") or {}).items()}
         self.secrets += shown.find_secrets(data.items())
         return {name: shown.show_variable(name, text) for name, text in data.items()}
+
+    def _tell_files(self, found: dict[str, Any]) -> dict[str, Any]:
+        """Files of --config, as words of a command line; of one that the daemon cannot use, why."""
+        return {str(name): self._tell_file(str(name), str(text)) for name, text in (found.get("data") or {}).items()}
+
+    def _tell_file(self, name: str, text: str) -> Any:
+        try:
+            words = config_file.spell(text.encode(errors="replace"), Path(name))
+        except settings.UsageError as problem:
+            return str(problem)
+        self.secrets += shown.find_secret_arguments(words)
+        return shown.show_arguments(words)
 
     async def _tell_pods(self, home: str) -> AsyncIterator[BundlePart]:
         try:

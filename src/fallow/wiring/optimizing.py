@@ -21,7 +21,7 @@ from fallow.model.units import MINUTE, Instant, Seconds
 from fallow.observe import share_pods
 from fallow.observe.usage import owning, share_use
 from fallow.stories import idle
-from fallow.wiring import daemon, ground, helping, share_why
+from fallow.wiring import daemon, ground, helping, share_terms
 
 _YOUNG: Seconds = 5 * MINUTE
 
@@ -139,4 +139,4 @@ def _classify(
 
 @functools.cache
 def _make_terms() -> sharing.ShareTerms:
-    return share_why.make_terms("")
+    return share_terms.make_usual("")

@@ -1,7 +1,8 @@
 """One look at nodes that come and go, for who asks what would be added and let go. Nothing is written anywhere.
 
-In: settings. Out: the cycle's sight and plan, as a daemon would make them; since when nobody needs a node, and what the
-demand of the last weeks was, only a daemon knows. No cloud is asked: what it has of machines is not seen.
+In: settings. Out: the cycle's sight and plan, as a daemon would make them; since when nobody needs a node, what the
+demand of the last weeks was, and what budgets forbid, only a daemon knows. No cloud is asked: what it has of
+machines is not seen.
 """
 
 import asyncio
@@ -30,11 +31,13 @@ async def look(options: settings.Settings, tell: Callable[[str], None] | None = 
                 use=lambda now: _measure(made.eyes, options.mandate.rule, now),
                 why_kept=lambda now: scaling.find_kept(made.seen, options.mandate, now),
                 price_of=prices.of_node, price_of_type=prices.of_type, shape_of_type=prices.shape_of,
+                patience=2 * options.loop.budget,
             ))
             await asyncio.gather(made.seen.list_all(time.time()), eyes.list_once())
             now = time.time()
             seen = await eyes.look(now)
-            return ScalingCycle(plan=deciding.plan(seen, ScalingMemory(), now), sight=seen)
+            terms = scaling.make_terms(options.scaling)
+            return ScalingCycle(plan=deciding.plan(seen, ScalingMemory(), now, terms=terms), sight=seen)
 
 
 async def _measure(eyes: snapshot.Eyes, rule: idle.Rule, now: Instant) -> DeviceUse:

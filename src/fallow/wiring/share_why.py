@@ -4,7 +4,6 @@ In: an Api; the policies, nodes and measured owners of a daemon, or as a look of
 or None where there is no such pod. Nothing is written anywhere.
 """
 
-import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -15,9 +14,7 @@ from fallow import names
 from fallow.clients import errors
 from fallow.clients.kubernetes import api as kube
 from fallow.decide import sharing
-from fallow.model import classes
 from fallow.model.claims import ClaimGround
-from fallow.model.patterns import Pattern
 from fallow.model.policies.sharing import SharingPolicy
 from fallow.model.seen import ABSENT, Input, Known, Unseen
 from fallow.model.sharing import OwnerUse, PartNode, ShareWhy
@@ -26,20 +23,7 @@ from fallow.observe import budgets, share_pods
 from fallow.observe import claims as claiming
 from fallow.observe import sharing as watching
 from fallow.settings import cost_enforcement, readers
-from fallow.wiring import reach
-
-
-def find_exempt(namespace: str) -> Pattern:
-    """`namespace`: ours."""
-    return readers.regex(f"(?:{cost_enforcement.EXEMPT})|{re.escape(namespace)}")
-
-
-def make_terms(namespace: str, *, by_claims: bool = False) -> sharing.ShareTerms:
-    """As the webhook has them where its flags are not given, but that it may change pods; `namespace`: ours."""
-    return sharing.ShareTerms(
-        exempt=find_exempt(namespace), rewrites=True, by_claims=by_claims,
-        schedulers=frozenset({names.DEFAULT_SCHEDULER}), patterns=classes.Patterns(),
-    )
+from fallow.wiring import reach, share_terms
 
 
 class _Started(msgspec.Struct, frozen=True):
@@ -70,7 +54,7 @@ async def read_terms(api: kube.Api, namespace: str) -> Input[sharing.ShareTerms]
         found = await api.get(kube.DEPLOYMENTS, namespace, names.WEBHOOK, kind=_WebhookDeployment)
         started = next(iter(found.spec.template.spec.containers), _Started())
         words = (*(started.command or ()), *(started.args or ()))
-        return Known(terms_of(cost_enforcement.read_webhook_arguments(words, namespace)))
+        return Known(share_terms.of_options(cost_enforcement.read_webhook_arguments(words, namespace)))
     except errors.NotFound:
         return Unseen(f"there is no Deployment {names.WEBHOOK} in {namespace}")
     except (errors.ClientError, readers.UsageError) as problem:
@@ -81,15 +65,7 @@ async def find_terms(api: kube.Api) -> tuple[str, sharing.ShareTerms]:
     """Where the daemon lives, and the terms of the webhook there, or those that it would have."""
     home = await reach.find_home(api, None, acting=False)
     there = await read_terms(api, home.namespace)
-    return home.namespace, there.value if isinstance(there, Known) else make_terms(home.namespace)
-
-
-def terms_of(options: cost_enforcement.WebhookSettings) -> sharing.ShareTerms:
-    said = options.sharing
-    return sharing.ShareTerms(
-        exempt=options.exempt, rewrites=said.rewrites, by_claims=said.by_claims, schedulers=said.schedulers,
-        patterns=classes.Patterns(said.patterns), without=said.without,
-    )
+    return home.namespace, there.value if isinstance(there, Known) else share_terms.make_usual(home.namespace)
 
 
 def explain_unseen(terms: Input[sharing.ShareTerms]) -> str:
@@ -158,7 +134,8 @@ async def open_explainer(kubeconfig: str | None, context: str | None) -> AsyncIt
             return WhySights(
                 policies=watching.rank(known.seen), nodes=index_parts(nodes),
                 claims=claimed.ground if by_claims else ABSENT, assumed=explain_unseen(there),
-                terms=there.value if isinstance(there, Known) else make_terms(home.namespace, by_claims=by_claims),
+                terms=there.value if isinstance(there, Known)
+                else share_terms.make_usual(home.namespace, by_claims=by_claims),
             )
 
         async def use(uid: str) -> Input[OwnerUse]:

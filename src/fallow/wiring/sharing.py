@@ -34,7 +34,7 @@ from fallow.stories import share_claims as templating
 from fallow.stories import share_guard as guarding
 from fallow.stories import share_policies as reporting
 from fallow.stories import sharing as shared
-from fallow.wiring import share_why
+from fallow.wiring import share_terms, share_why
 from fallow.wiring.ground import Groundwork
 
 # The names of the stories.
@@ -92,7 +92,7 @@ def make_stories(ground: Groundwork) -> SharingStories:
     if ground.options.sharing.by_claims:
         kept = make_claims(
             ground.api, policies=sights.policies, namespaces=sights.namespaces,
-            exempt=share_why.find_exempt(ground.namespace),
+            exempt=share_terms.find_exempt(ground.namespace),
             held=lambda now: why_held(ground, now, acts=ground.options.sharing.acts, flag="--sharing"),
             interval=min(templating.INTERVAL, ground.options.loop.interval),
         )
@@ -210,7 +210,7 @@ def _make_explainer(ground: Groundwork, sights: reporting.PolicySights) -> share
 async def _read_terms(ground: Groundwork) -> tuple[ShareTerms, str]:
     """The webhook's; where they are not seen the usual ones, and what is assumed by that."""
     there = await share_why.read_terms(ground.api, ground.namespace)
-    usual = share_why.make_terms(ground.namespace, by_claims=ground.options.sharing.by_claims)
+    usual = share_terms.make_usual(ground.namespace, by_claims=ground.options.sharing.by_claims)
     return there.value if isinstance(there, Known) else usual, share_why.explain_unseen(there)
 
 

@@ -39,6 +39,18 @@ def test_a_command_is_shown_by_the_table_of_flags_as_arguments_are():
     assert collector.secrets == ["hunter22"], "its log may say it"
 
 
+def test_a_file_of_settings_is_shown_by_the_table_of_flags_too_and_one_that_is_none_says_why():
+    collector = bundling._Collector(None, [])  # type: ignore[arg-type]
+    said = "duration: 45\ndaemon-mode: true\nprometheus-token: hunter22\ngpu-resource: [example.com/gpu, b/c]\n"
+    told = collector._tell_files({"data": {"settings.yaml": said, "odd.yaml": "prometheus-token: [hunter23]"}})
+    assert told["settings.yaml"] == [
+        "--duration=45", "--daemon-mode", "--prometheus-token=***", "--gpu-resource=example.com/gpu",
+        "--gpu-resource=b/c",
+    ]
+    assert "odd.yaml: prometheus-token: one value" in told["odd.yaml"]
+    assert collector.secrets == ["hunter22"]
+
+
 def pod(name: str, *containers: str, restarted: str = "") -> dict[str, Any]:
     return {
         "metadata": {"name": name}, "spec": {"containers": [{"name": each} for each in containers]},
@@ -88,5 +100,7 @@ async def test_each_container_of_each_of_our_pods_has_its_log(gathered):
 
 
 async def test_what_is_the_daemons_alone_is_looked_for_where_it_lives(gathered):
-    assert {"home/lease.json", "home/configmap-gpu-pruner.json"} <= gathered.keys()
+    assert {
+        "home/lease.json", "home/configmap-gpu-pruner.json", "home/configmap-gpu-pruner-settings.json",
+    } <= gathered.keys()
     assert not [name for name in gathered if name.startswith("gpu-idle-exporter/configmap")]

@@ -17,8 +17,9 @@ from fallow.model.scaling_plan import Grow, GrowReason
 
 def for_pods(reason: GrowReason, pods: Sequence[ScaledPod], opening: Opening, counts: TierCounts) -> list[Grow]:
     """What is opened for them."""
-    alone = [pod for pod in pods if pod.apart and not opening.purse.is_limited(pod.id.uid)]
-    others = [pod for pod in pods if pod not in alone] if alone else pods
+    alone, others = list[ScaledPod](), list[ScaledPod]()
+    for pod in pods:
+        (alone if pod.apart and not opening.purse.is_limited(pod.id.uid) else others).append(pod)
     made = grow.for_pods(reason, others, opening, counts)[0] if others else []
     if not alone:
         return made

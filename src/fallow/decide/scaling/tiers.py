@@ -60,12 +60,13 @@ class TierCounts(msgspec.Struct):
     def open(self, pool: str, tier: CapacityType, count: int = 1) -> None:
         """Nodes to come: of a group that mixes, every so manieth is on spot."""
         share = self.mixed.get(pool)
-        for _ in range(count if share is not None else 0):
-            there = self.by_pool.get(pool, 0)
-            is_spot = share is not None and int((there + 1) * share + _HAIR) > int(there * share + _HAIR)
-            self.add(pool, CapacityType.spot if is_spot else CapacityType.on_demand)
         if share is None:
             self.add(pool, tier, count)
+            return
+        for _ in range(count):
+            there = self.by_pool.get(pool, 0)
+            is_spot = int((there + 1) * share + _HAIR) > int(there * share + _HAIR)
+            self.add(pool, CapacityType.spot if is_spot else CapacityType.on_demand)
 
     def copy(self) -> "TierCounts":
         return TierCounts(dict(self.by_tier), dict(self.by_pool), self.mixed)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from fallow.decide.sharing import parts
-from fallow.decide.sharing.needs import COVERED, HEADROOM, MOST_CLIENTS, advise_clients, advise_replicas
+from fallow.decide.sharing.needs import COVERED, HEADROOM, MOST_MEMORY, advise_clients, advise_replicas, bound_clients
 from fallow.model import gpus
 from fallow.model.classes import WorkClass
 from fallow.model.share_advice import AdviceKind, ShareAdvice, ShareFacts, ShareUse
@@ -45,15 +45,15 @@ def advise(facts: ShareFacts) -> ShareAdvice:
 
 def _count_sharers(facts: ShareFacts, use: ShareUse) -> tuple[int | None, int | None]:
     """For who writes a GPUSharingPolicy or a GPUNodeConfig: in turns, and by MPS; no more than its people say."""
-    if use.gpu is None or use.peak is None or use.p95 is None or use.total is None or facts.each != 1:
+    total = _find_total(use)
+    if use.gpu is None or use.peak is None or use.p95 is None or total is None or facts.each != 1:
         return None, None
     memory, compute = _need(use)
-    total = math.floor(use.total)
     if memory > total or facts.work is WorkClass.training:
         return 1, 1
     turns = advise_replicas(use.gpu, use.p95, largest_need=memory, gpu_memory=total)
-    most = min(MOST_CLIENTS, facts.most_clients or MOST_CLIENTS)
-    return min(turns, facts.most_replicas or turns), advise_clients(compute, need=memory, gpu_memory=total, most=most)
+    clients = advise_clients(compute, need=memory, gpu_memory=total, most=bound_clients(facts.most_clients))
+    return min(turns, facts.most_replicas or turns), clients
 
 
 def waste_hours(facts: ShareFacts, span: Seconds) -> float | None:
@@ -92,6 +92,11 @@ def _need(use: ShareUse) -> tuple[int, float]:
     return math.ceil((use.peak or 0.0) * HEADROOM), (use.p95 or 0.0) * _COMPUTE_SPARE
 
 
+def _find_total(use: ShareUse) -> int | None:
+    """MiB of its GPU; None: nobody knows, or no GPU has so little or so much."""
+    return math.floor(use.total) if use.total is not None and 1 <= use.total <= MOST_MEMORY else None
+
+
 def _find_profile(facts: ShareFacts, use: ShareUse) -> Iterator[_Way]:
     mig, (memory, compute) = facts.model.mig if facts.model is not None else None, _need(use)
     if mig is None:
@@ -110,28 +115,27 @@ def _memory_of(profile: gpus.Profile) -> float:
 
 
 def _find_clients(facts: ShareFacts, use: ShareUse) -> Iterator[_Way]:
-    memory, compute = _need(use)
-    if use.total is None or memory > use.total:
+    total, (memory, compute) = _find_total(use), _need(use)
+    if total is None or memory > total:
         return
-    most = min(MOST_CLIENTS, facts.most_clients or MOST_CLIENTS)
-    clients = advise_clients(compute, need=memory, gpu_memory=math.floor(use.total), most=most)
+    clients = advise_clients(compute, need=memory, gpu_memory=total, most=bound_clients(facts.most_clients))
     if clients > 1:
         yield AdviceKind.mps, 1 / clients, f"MPS, {clients} on a GPU"
 
 
 def _find_replicas(facts: ShareFacts, use: ShareUse) -> Iterator[_Way]:
-    memory, compute = _need(use)
+    total, (memory, compute) = _find_total(use), _need(use)
     for count in (each for each in _REPLICAS if each <= (facts.most_replicas or each)):
-        if use.total is not None and memory * count <= use.total and compute * count <= 1:
+        if total is not None and memory * count <= total and compute * count <= 1:
             yield AdviceKind.timeslicing, 1 / count, f"time-slicing, {count} on a GPU"
 
 
 def _find_fewer(facts: ShareFacts, use: ShareUse) -> Iterator[_Way]:
     """Of several: as many as would have held and done all of it together."""
-    memory, compute = _need(use)
-    if use.total is None or facts.each < 2:
+    total, (memory, compute) = _find_total(use), _need(use)
+    if total is None or facts.each < 2:
         return
-    wanted = max(1, math.ceil(facts.each * max(compute, memory / use.total)))
+    wanted = max(1, math.ceil(facts.each * max(compute, memory / total)))
     if wanted < facts.each:
         yield AdviceKind.fewer, wanted / facts.each, f"{wanted} instead of {facts.each} GPUs for each pod"
 

@@ -46,8 +46,9 @@ class Sharer(msgspec.Struct, frozen=True, kw_only=True):
 
     def count_clients(self, largest: int, gpu_memory: int) -> int:
         assert self.needs.compute is not None
-        most = min(needs.MOST_CLIENTS, self.most_clients or needs.MOST_CLIENTS)
-        return needs.advise_clients(self.needs.compute, need=largest, gpu_memory=gpu_memory, most=most)
+        return needs.advise_clients(
+            self.needs.compute, need=largest, gpu_memory=gpu_memory, most=needs.bound_clients(self.most_clients)
+        )
 
 
 def see_sharer(pod: SharePod, around: ShareAround, terms: ShareTerms, now: Instant) -> Sharer | None:

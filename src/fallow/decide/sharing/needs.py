@@ -22,7 +22,7 @@ HEADROOM: Final = 1.2
 COVERED: Final = 0.8
 MOST_REPLICAS: Final = 8
 MOST_CLIENTS: Final = 16  # of a GPUSharingPolicy that says nothing else
-_MOST_MEMORY: Final = 1024 * 1024  # MiB; no GPU has as much
+MOST_MEMORY: Final = 1024 * 1024  # MiB; no GPU has as much
 # mean below, burstiness above, pods on one GPU
 _ADVICE: Final = ((0.2, 0.7, MOST_REPLICAS), (0.4, 0.5, 4), (0.6, -math.inf, 2))
 
@@ -56,7 +56,7 @@ def _read_memory(text: str) -> int:
         made = int(text) if text.isdecimal() and len(text) <= 9 else quantities.parse_mebi(text)
     except ValueError:
         raise ValueError(f"{shown} is not a quantity such as 8Gi, or a number of MiB") from None
-    if not 0 < made <= _MOST_MEMORY:
+    if not 0 < made <= MOST_MEMORY:
         raise ValueError(f"{shown} is not between 1 MiB and 1 TiB")
     return made
 
@@ -81,6 +81,11 @@ def advise_replicas(mean: float, p95: float, *, largest_need: int | None, gpu_me
     bursty = 1 - mean / max(p95, 0.01)
     wanted = next((count for below, above, count in _ADVICE if mean < below and bursty > above), 1)
     return max(1, min(wanted, gpu_memory // max(largest_need, 1)))
+
+
+def bound_clients(said: int | None) -> int:
+    """As people say, if they do; and no more than usual."""
+    return min(MOST_CLIENTS, said or MOST_CLIENTS)
 
 
 def advise_clients(p95: float, *, need: int, gpu_memory: int, most: int) -> int:

@@ -25,7 +25,6 @@ SHARING_LABELS: Final = {Strategy.mps: "mps", Strategy.timeslicing: "time-slicin
 NAME_FIELD: Final = "metadata.name"
 _TELLING: Final = (names.GPU_PRODUCT, names.GPU_MEMORY, names.GPU_SHARING, names.GPU_REPLICAS)
 _MOST_QUESTIONS: Final = 64  # sets of labels asked about that are remembered
-_REPELS: Final = frozenset({"NoSchedule", "NoExecute"})
 
 
 class MigPart(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,7 +108,7 @@ def find_nodes(pod: SharePod, index: PartIndex, selector: Mapping[str, str]) -> 
 
 def tolerates(tolerations: Sequence[PodToleration], taint: NodeTaint) -> bool:
     """That of GPU nodes is tolerated by whoever we change."""
-    if taint.effect not in _REPELS or (taint.key, taint.effect) == (names.GPU, "NoSchedule"):
+    if taint.effect not in names.KEEP_OUT or (taint.key, taint.effect) == (names.GPU, "NoSchedule"):
         return True
     return any(
         each.effect in ("", taint.effect) and each.key in ("", taint.key)

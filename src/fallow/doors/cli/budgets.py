@@ -154,7 +154,7 @@ def _date(row: answers.BudgetRow) -> str:
 
 
 def _acknowledge(name: str, alert: str, given: dict[str, Any]) -> None:
-    is_new = _ask(given, lambda api: verbs.acknowledge(api, name, alert))
+    is_new = _ask(given, lambda api: verbs.acknowledge_alert(api, name, alert))
     show.sentence(
         f"{alert} of {name} is marked as seen; its status says so within a minute" if is_new else
         f"{alert} of {name} was marked as seen already"

@@ -17,17 +17,14 @@ import msgspec
 from fallow import names, settings
 from fallow.clients.kubernetes import api as kube
 from fallow.clients.kubernetes import config
-from fallow.decide.sharing import ShareTerms
 from fallow.doors.webhook import serve, sharing
-from fallow.model import classes
 from fallow.model.units import Instant, Seconds
 from fallow.observe import budgets
 from fallow.observe import sharing as observed
-from fallow.settings import readers
-from fallow.settings.cost_enforcement import EXEMPT
 from fallow.sim import stage
 from fallow.sim.servers import store as stores
 from fallow.sim.world import world as worlds
+from fallow.wiring import share_terms
 
 Object: TypeAlias = dict[str, Any]
 
@@ -69,7 +66,7 @@ async def opened(kubeconfig: Path, clock: Callable[[], Instant]) -> AsyncIterato
             observed.watch_part_nodes(api)
         used, owners = observed.watch_owner_use(api, _NAMESPACE), budgets.TopOwners(api)
         eyes = serve.make_share_eyes(policies, nodes, places, owners, used, None, clock)
-        judge = sharing.ShareJudge(eyes, _make_terms(), clock)
+        judge = sharing.ShareJudge(eyes, share_terms.make_usual(_NAMESPACE), clock)
         following = [asyncio.create_task(each.run()) for each in (places, policies, nodes, used)]
         try:
             yield lambda pod: _admit(judge, pod)
@@ -77,13 +74,6 @@ async def opened(kubeconfig: Path, clock: Callable[[], Instant]) -> AsyncIterato
             for each in following:
                 each.cancel()
             await asyncio.gather(*following, return_exceptions=True)
-
-
-def _make_terms() -> ShareTerms:
-    return ShareTerms(
-        exempt=readers.regex(EXEMPT), rewrites=True, schedulers=frozenset({names.DEFAULT_SCHEDULER}),
-        patterns=classes.Patterns(),
-    )
 
 
 async def _admit(judge: sharing.ShareJudge, pod: Object) -> tuple[Object, ...]:

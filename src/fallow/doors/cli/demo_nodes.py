@@ -133,7 +133,6 @@ class NodeNews:
             self.emptied.append(NodeEmptied(after.node, "" if is_empty else said.partition(":")[0]))
             yield view.Happening(now, "node", f"{after.node} is given back: {said}")
 
-
     def _hear_move(
         self, before: partitions.PartitionSight | None, after: partitions.PartitionSight
     ) -> Iterator[view.Happening]:

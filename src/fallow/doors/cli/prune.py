@@ -9,7 +9,7 @@ import signal
 import sys
 import time
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from fallow import logs, loop, settings
 from fallow.clients import errors
@@ -19,7 +19,11 @@ from fallow.model import decision, units
 from fallow.settings import config_file
 from fallow.wiring import daemon, gaming, helping
 
+if TYPE_CHECKING:
+    from fallow.doors.api import app, people
+
 log = logging.getLogger("fallow")
+Address: TypeAlias = tuple[str, int]
 
 
 def start(options: settings.Settings, given: dict[str, Any], usual: Mapping[str, Any] | None = None) -> int:
@@ -119,17 +123,12 @@ async def _watch(
     `begun`: it is put together, so that its settings do work."""
     processes.calm_collector()
     # A web server: a tenth of a second that one look can do without.
-    from fallow.doors.api import app, costs, editions, people
+    from fallow.doors.api import costs, editions, people
 
-    pace, slack_address, cost_address = options.loop, options.serving.slack_address, costs.find_address(options)
     with contextlib.ExitStack() as stack:
-        flags_of = {
-            slack_address: "--slack-interaction-addr", pace.dashboard_address: "--dashboard-addr",
-            pace.metrics_address: "--metrics-addr", cost_address: "--cost-api-port",
-        }
         listeners = {
             address: stack.enter_context(contextlib.closing(listen.open_listener(address, flag)))
-            for address, flag in flags_of.items() if address is not None
+            for address, flag in _list_addresses(options).items()
         }
         async with contextlib.AsyncExitStack() as opened:
             made = await opened.enter_async_context(daemon.assemble(options, time.time))
@@ -143,29 +142,20 @@ async def _watch(
             latest.explainer, latest.forecasts = made.explainer, made.forecasts
             who = await opened.enter_async_context(people.open_people(options, made, latest, time.time))
             async with asyncio.TaskGroup() as tasks:
-                servers = []
-                for address, listener in listeners.items():
-                    is_page, is_slack = address == pace.dashboard_address, address == slack_address
-                    if address == cost_address and not (is_page or is_slack):  # the dashboard's has its answers, too
-                        server = app.make_cost_server(story.health, story.metrics, who.reads)
-                    else:
-                        server = app.make_server(
-                            story.health, story.metrics, who.reads if is_page else None,
-                            [*(who.routes if is_page else []), *(who.buttons if is_slack else [])],
-                        )
-                    tasks.create_task(server.serve([listener]))
-                    servers.append(server)
+                servers = {address: _make_server(address, options, story, who) for address in listeners}
+                for address, server in servers.items():
+                    tasks.create_task(server.serve([listeners[address]]))
                 watching = [tasks.create_task(task) for task in [*story.background(), who.live.run()]]
                 following = tasks.create_task(_follow(file, story)) if file is not None else None
                 mode = "acting" if options.mandate.acting else "in dry-run"
-                log.info("watching, %s, every %s", mode, units.humane(pace.interval))
+                log.info("watching, %s, every %s", mode, units.humane(options.loop.interval))
                 begun.set()
                 is_well = await story.run()
                 then = following.result() if following is not None and following.done() else None
                 if following is not None:
                     following.cancel()
                 who.changes.close()
-                for server in servers:
+                for server in servers.values():
                     server.stop()
                 for task in watching:
                     task.cancel()
@@ -173,6 +163,29 @@ async def _watch(
             if then is not None and not ending.is_set():
                 return then
             return 0 if is_well else flags.EXIT_NO_DECISION
+
+
+def _list_addresses(options: settings.Settings) -> dict[Address, str]:
+    """Where it listens, with the flag that says so."""
+    from fallow.doors.api import costs
+
+    flags_of = {
+        options.serving.slack_address: "--slack-interaction-addr", options.loop.dashboard_address: "--dashboard-addr",
+        options.loop.metrics_address: "--metrics-addr", costs.find_address(options): "--cost-api-port",
+    }
+    return {address: flag for address, flag in flags_of.items() if address is not None}
+
+
+def _make_server(address: Address, options: settings.Settings, story: loop.Loop, who: people.People) -> app.Server:
+    from fallow.doors.api import app, costs
+
+    is_page, is_slack = address == options.loop.dashboard_address, address == options.serving.slack_address
+    if address == costs.find_address(options) and not (is_page or is_slack):  # the dashboard's has its answers, too
+        return app.make_cost_server(story.health, story.metrics, who.reads)
+    return app.make_server(
+        story.health, story.metrics, who.reads if is_page else None,
+        [*(who.routes if is_page else []), *(who.buttons if is_slack else [])],
+    )
 
 
 def _heed_signals(story: loop.Loop, ending: asyncio.Event) -> None:

@@ -25,16 +25,16 @@ import msgspec
 from fallow import settings, telemetry
 from fallow.clients.kubernetes import api as kube
 from fallow.clients.kubernetes import config, reviews
-from fallow.decide.sharing import PartIndex, ShareTerms
+from fallow.decide.sharing import PartIndex
 from fallow.doors import listen
 from fallow.doors.webhook import app, judging, sharing, wire
-from fallow.model import classes
 from fallow.model.seen import Known, Unseen
 from fallow.model.units import Instant, Seconds
 from fallow.observe import budgets, claimed
 from fallow.observe import claims as observed_claims
 from fallow.observe import sharing as observed
 from fallow.settings.cost_enforcement import WebhookSettings
+from fallow.wiring import share_terms
 
 log = logging.getLogger("fallow")
 
@@ -153,7 +153,7 @@ async def run(options: WebhookSettings) -> int:
         used = observed.watch_owner_use(api, options.own_namespace or access.namespace or "default")
         claims = observed_claims.ClaimEyes(api) if options.sharing.by_claims else None
         share_eyes = make_share_eyes(policies, nodes, places, owners, used, claims)
-        sharer = sharing.ShareJudge(share_eyes, _make_terms(options), time.time)
+        sharer = sharing.ShareJudge(share_eyes, share_terms.of_options(options), time.time)
         made = app.App(judge, sharer, metrics, lambda: _why_not_ready(certificate, known, places))
         server = WebhookServer(made, certificate)
         listener = listen.open_listener(options.address, "--webhook-addr")
@@ -172,14 +172,6 @@ async def run(options: WebhookSettings) -> int:
                 each.cancel()
             await asyncio.gather(*background, return_exceptions=True)
     return 0
-
-
-def _make_terms(options: WebhookSettings) -> ShareTerms:
-    said = options.sharing
-    return ShareTerms(
-        exempt=options.exempt, schedulers=said.schedulers, patterns=classes.Patterns(said.patterns),
-        rewrites=said.rewrites, by_claims=said.by_claims, without=said.without,
-    )
 
 
 def make_share_eyes(

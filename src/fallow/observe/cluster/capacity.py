@@ -19,7 +19,6 @@ from fallow.model.classes import ContainerText, WorkClass, WorkFacts
 from fallow.model.scaling import NodeToleration
 from fallow.observe.cluster import objects, pods
 
-_KEEPS_OUT: Final = ("NoExecute", "NoSchedule")
 _COUNTED: Final = {"cpu", "memory", names.GPU, names.GPU_SHARED}
 _OF_MACHINES: Final = {names.OS_LABEL, names.ARCH_LABEL}  # heeded only where a mistake would cost somebody a place
 _SELF_EVIDENT: Final = {names.GPU_PRODUCT, names.GPU_PRESENT, *_OF_MACHINES}
@@ -111,8 +110,9 @@ def see_machine(item: CountedNodeItem, *, is_offered: bool = False) -> Machine:
 
 
 def _read_memory(labels: Mapping[str, str]) -> int | None:
+    """None: nobody says it, or says none at all."""
     text = labels.get(names.GPU_MEMORY, "")
-    return int(text) if text.isdecimal() and 0 < len(text) < 9 else None
+    return (int(text) if text.isdecimal() and len(text) < 9 else 0) or None
 
 
 def _whole(text: str | None) -> int:
@@ -124,7 +124,7 @@ READERS: Final[Mapping[str, Callable[[str], int]]] = {"cpu": quantities.parse_mi
 
 def _find_taints(item: CountedNodeItem) -> tuple[str, ...]:
     taints = item.spec.taints or ()
-    return tuple(sorted({each.effect for each in taints if each.key == names.GPU and each.effect in _KEEPS_OUT}))
+    return tuple(sorted({each.effect for each in taints if each.key == names.GPU and each.effect in names.KEEP_OUT}))
 
 
 def why_closed(item: CountedNodeItem) -> str:
@@ -133,7 +133,7 @@ def why_closed(item: CountedNodeItem) -> str:
         return "is cordoned"
     if not objects.is_ready(item.status):
         return "is not Ready"
-    if any(taint.effect in _KEEPS_OUT and taint.key != names.GPU for taint in item.spec.taints or ()):
+    if any(taint.effect in names.KEEP_OUT and taint.key != names.GPU for taint in item.spec.taints or ()):
         return "has a taint that only some pods tolerate"
     return ""
 
@@ -167,7 +167,7 @@ def see_needs(item: CountedPodItem) -> Needs:
 def _find_tolerated(tolerations: Sequence[NodeToleration]) -> tuple[str, ...]:
     """Effects of the taint of GPUs, of whatever value: one that is tolerated by its value alone does not count."""
     ours = {each.effect for each in tolerations if each.operator == "Exists" and each.key in ("", names.GPU)}
-    return tuple(effect for effect in _KEEPS_OUT if ours & {"", effect})
+    return tuple(effect for effect in names.KEEP_OUT if ours & {"", effect})
 
 
 def _find_beyond(item: CountedPodItem, asked: Mapping[str, int]) -> str:
@@ -219,7 +219,7 @@ def _why_unclear(spec: CountedSpec) -> str:
     if set(spec.node_selector or {}) - _SELF_EVIDENT:
         return "selects nodes by other labels than the GPU's product"
     affinity = spec.read_affinity()
-    if (affinity.get("nodeAffinity") or {}).get("requiredDuringSchedulingIgnoredDuringExecution"):
+    if (affinity.get("nodeAffinity") or {}).get(names.REQUIRED):
         return "requires nodes by affinity"
     if affinity.get("podAffinity") or affinity.get("podAntiAffinity") or spec.topology_spread_constraints:
         return "minds which pods are beside it"

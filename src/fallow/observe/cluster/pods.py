@@ -350,7 +350,7 @@ def required_terms(raw: msgspec.Raw) -> Any:
     if len(bytes(raw)) > _MOST_AFFINITY:
         return []
     affinity = (msgspec.json.decode(raw) or {}).get("nodeAffinity") or {}
-    return (affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}).get("nodeSelectorTerms")
+    return (affinity.get(names.REQUIRED) or {}).get("nodeSelectorTerms")
 
 
 def _find(conditions: Sequence[objects.ObjectCondition] | None, type_: str) -> objects.ObjectCondition | None:

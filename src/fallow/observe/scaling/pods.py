@@ -174,7 +174,7 @@ class _Neighbours(msgspec.Struct, frozen=True):
 def _read_neighbours(spec: _ScaledSpec) -> _Neighbours:
     affinity = spec.read_affinity()
     wanted, unwanted = (
-        (affinity.get(key) or {}).get("requiredDuringSchedulingIgnoredDuringExecution") or []
+        (affinity.get(key) or {}).get(names.REQUIRED) or []
         for key in ("podAffinity", "podAntiAffinity")
     )
     spreads = [each for each in spec.topology_spread_constraints or () if _must_spread(each)]

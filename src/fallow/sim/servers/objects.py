@@ -32,7 +32,7 @@ SERVICES = ("InferenceService", "LLMInferenceService")
 
 # Of pods that have whole GPUs, once they are admitted: not on a node that offers parts of GPUs by the same name. The
 # world's scheduler does so, too.
-_UNSHARED = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
+_UNSHARED = {"nodeAffinity": {names.REQUIRED: {
     "nodeSelectorTerms": [{"matchExpressions": [{"key": names.GPU_REPLICAS, "operator": "DoesNotExist"}]}],
 }}}
 

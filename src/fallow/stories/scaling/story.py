@@ -47,9 +47,9 @@ log = logging.getLogger("fallow")
 
 BUDGET: Final[Seconds] = 60.0
 SOON: Final[Seconds] = 5.0  # until the next step of a node that its cloud takes back
+DRAINING: Final[Seconds] = 10.0  # ... of one that is drained
 HASTE: Final[Seconds] = 10.0  # between two full looks, where somebody new waits or has waited long enough
 GATHERING: Final[Seconds] = 1.0  # from the first who waits until the look, for those who come together
-DRAINING: Final[Seconds] = 10.0  # ... of one that is drained
 _GAP: Final = 3  # looks that may be missing, beside what one may take, before nobody can say what lasted meanwhile
 
 
@@ -99,6 +99,7 @@ class ScalingStory:
         if self._terms.is_on and self._terms.acts:
             await self._departures.begin_spot(made, turn, done)
             await self._grow(made, turn, done)
+            await self._label(made, turn, done)
             await self._ahead.mark_started(made, turn, done)
         await self._departures.find_gone(made, turn, done)
         await self._departures.let_go(made, turn, done)
@@ -165,8 +166,10 @@ class ScalingStory:
         return sight, plan
 
     def _note_cloud(self, policy: str, now: Instant, failed: bool) -> None:
-        note = deciding.note_failure(self._memory, policy, now) if failed else None
-        self._memory = note or deciding.clear_failures(self._memory, policy)
+        if failed:
+            self._memory = deciding.note_failure(self._memory, policy, now)
+        else:
+            self._memory = deciding.clear_failures(self._memory, policy)
 
     async def _hear(self, turn: Turn, done: list[str]) -> None:
         """Notices from queues become annotations, as those of the nodes' own watches are; then the queue forgets.
@@ -232,6 +235,18 @@ class ScalingStory:
             self._note_cloud(plan.policy.name, turn.now, bool(stands.failure))
             if stands.failure:
                 return
+
+    async def _label(self, made: ScalingCycle, turn: Turn, done: list[str]) -> None:
+        """Once each, as they join."""
+        nodes = {each.name: each for each in made.find_nodes()}
+        for plan in made.policies:
+            for name, said in plan.labels.items() if plan.acts else ():
+                if not turn.may_act() or self._terms.frozen(turn.now):
+                    return
+                try:
+                    await self._hands.leaving.label(nodes[name], said)
+                except errors.ClientError as problem:
+                    done.append(f"{name} gets its labels later: {problem}")
 
     async def _look_for(self, strays: Sequence[CloudMachine], turn: Turn) -> list[CloudMachine]:
         """Those that are no node even now."""

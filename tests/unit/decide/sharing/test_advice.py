@@ -106,3 +106,11 @@ def test_pods_together_waste_their_mean_and_need_their_most() -> None:
 def test_how_many_such_pods_could_share_a_gpu(given: ShareFacts, replicas: int | None, clients: int | None) -> None:
     found = sharing.advise(given)
     assert (found.replicas, found.clients) == (replicas, clients)
+
+
+@pytest.mark.parametrize("each", [1, 2])
+@pytest.mark.parametrize(("total", "peak"), [(0.0, 0.0), (0.5, 0.0), (0.0, 5.0), (-1.0, 0.0), (1e308, 0.0)])
+def test_a_gpu_of_a_size_that_none_has_is_of_a_size_that_nobody_knows(total: float, peak: float, each: int) -> None:
+    """Whatever an exporter says, or somebody who pretends to be one: nothing is advised that rests on it."""
+    found = sharing.advise(facts(gpu=0.1, memory=0.6, peak=peak, use={"total": total}, each=each, model=None))
+    assert (found.kind, found.replicas, found.clients) == (AdviceKind.none, None, None)

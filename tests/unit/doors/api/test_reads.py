@@ -26,7 +26,7 @@ from fallow.model.history import AuditEntry, CameBy, Happened
 from fallow.model.policies import idle
 from fallow.model.seen import ABSENT, Register, Unseen
 from fallow.stories import gaming
-from fallow.wiring import share_why
+from fallow.wiring import share_terms, share_why
 
 T4 = "Tesla-T4"
 
@@ -366,7 +366,7 @@ async def test_it_is_told_whether_its_pods_share_where_the_server_tells(world, s
         return web.json_response({"metadata": {"name": "ml"}})
 
     async def look() -> share_why.WhySights:
-        return share_why.WhySights(policies=ABSENT, nodes=ABSENT, claims=ABSENT, terms=share_why.make_terms("own"))
+        return share_why.WhySights(policies=ABSENT, nodes=ABSENT, claims=ABSENT, terms=share_terms.make_usual("own"))
 
     async def use(uid):
         raise AssertionError("it has no owner")

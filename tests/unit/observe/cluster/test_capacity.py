@@ -58,6 +58,11 @@ def test_shared_gpus_are_counted_once(has: dict[str, str]) -> None:
     assert (found.gpus, found.replicas) == (8, 4)
 
 
+@pytest.mark.parametrize(("text", "memory"), [("81920", 81_920), ("0", None), ("", None), ("80Gi", None), ("-1", None)])
+def test_memory_of_gpus_that_nobody_tells_is_not_known(text: str, memory: int | None) -> None:
+    assert node(labels={"nvidia.com/gpu.memory": text}).gpu_memory == memory
+
+
 @pytest.mark.parametrize(
     ("change", "why"),
     [
