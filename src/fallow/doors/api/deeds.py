@@ -120,7 +120,7 @@ class Deeds:
         """It only marks: nothing that a budget does waits for it."""
         if self._hands.writer.is_dry:
             raise Denied(409, "DryRun", _DRY_ALERT.format(budget, alert))
-        is_new = await _carry(verbs.acknowledge(self._api, budget, alert))
+        is_new = await _carry(verbs.acknowledge_alert(self._api, budget, alert))
         if is_new:
             sentence = f"alert {alert} of budget {budget} was seen"
             await self._enter(doer, Happened.alert_seen, sentence, self.clock(), detail="now: seen in this period")
