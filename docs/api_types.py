@@ -39,7 +39,7 @@ WORDS = {
 BESIDE = """\
 export type Series = (number | null)[];
 export type Outcome = { status: string; sentence: string; code: string | null };
-export type Me = { user: string | null; mode: AuthMode; mayFreeze: May; csrf: string };
+export type Me = { user: string | null; mode: AuthMode; mayFreeze: May; maySeeAlerts: May; csrf: string };
 /** What a `cycle` event carries. */
 export type CycleNews = {
   revision: number; asOf: string | null; counts: Counts; gpus: Gpus; frozen: Frozen | null; failure: Failure | null;

@@ -28,9 +28,10 @@ ABOUT = """# Made from the code by `make docs`.
 # Bounds on gpu-pruner's own account. Whoever may patch a Deployment may run anything in it; this policy lets that one
 # account change only what a pause changes, and the mark of a restart that a GPUSharingPolicy asks for; and nothing at
 # all in protected namespaces; of nodes with GPUs the cordon, with the record that tells why, two taints of its own,
-# labels of its own and two for NVIDIA's programs; a pod goes only by a request that names its uid and leaves it time, a
-# node only with the record that its machine was told to go, a template of claims only if it is one of ours; in its own
-# namespace it runs nothing but pause. No other account is touched.
+# labels of its own and two for NVIDIA's programs; of a budget which of its alerts somebody has seen; a pod goes only by
+# a request that names its uid and leaves it time, a node only with the record that its machine was told to go, a
+# template of claims only if it is one of ours; in its own namespace it runs nothing but pause. No other account is
+# touched.
 # For another account than the shipped one change the matchCondition; for other protected namespaces the expression
 # that lists them.
 """
@@ -41,6 +42,7 @@ _NODE, _MAP = "/nodes", "/configmaps"
 _DAEMONS = "apps/daemonsets"
 _TEMPLATE = "resource.k8s.io/resourceclaimtemplates"
 _CONFIG = f"{names.GROUP}/{names.NODE_CONFIG_PLURAL}"
+_BUDGET = f"{names.GROUP}/{names.BUDGET_PLURAL}"
 _NODE_LABELS = (
     names.MIG_CONFIG, names.PLUGIN_CONFIG, names.CONSOLIDATION, names.DEFRAG, names.NODE_POOL, names.SCALING_GROUP,
     names.OWN_CAPACITY, names.OWN_INSTANCE_TYPE, names.OWN_GPU_TYPE,
@@ -371,7 +373,7 @@ def _validations() -> list[tuple[str, str]]:
          "variables.own || variables.evicts || variables.keeps || variables.ends || "
          "(request.operation == 'UPDATE' && variables.part in ['', 'scale'])"),
         ("nothing in a protected namespace is its to change",
-         f"variables.own || (variables.what in {_words((_NODE, _CONFIG))} && variables.part == '') || "
+         f"variables.own || (variables.what in {_words((_NODE, _CONFIG, _BUDGET))} && variables.part == '') || "
          f"!variables.place.matches('^(?:{protected}|{roles.HOME}|)$')"),
         ("the scale of a kind that it knows is not its to write: there it writes the object, where its volumes show",
          f"variables.part != 'scale' || !({_is_known()})"),
@@ -385,6 +387,7 @@ def _validations() -> list[tuple[str, str]]:
 
 def _list_changes() -> list[tuple[str, str]]:
     """Of an object that is there."""
+    seen = _same("variables.notes", "variables.oldNotes", f"k == '{names.ALERT_ACK}'")
     return [
         ("metadata other than annotations is not its to change",
          _same("dyn(object).metadata", "dyn(oldObject).metadata",
@@ -398,6 +401,8 @@ def _list_changes() -> list[tuple[str, str]]:
         *((why, f"variables.what != '{_NODE}' || ({rule})") for why, rule in _node_rules()),
         (f"of a {names.NODE_CONFIG_KIND} nothing but its finalizer is its to change",
          f"variables.what != '{_CONFIG}' || ({_config_rule()})"),
+        ("of a CostBudget nothing but which of its alerts somebody has seen is its to change",
+         f"variables.what != '{_BUDGET}' || (variables.spec == variables.oldSpec && {seen})"),
     ]
 
 

@@ -119,6 +119,8 @@ def reader(about: str, *, one_namespace: bool) -> str:
 def acting(about: str, *, one_namespace: bool) -> str:
     on = [row for letter in names.DEFAULT_LETTERS for row in kinds.KINDS if row.letter == letter]
     rules = [*_rules(on, PATCH), *_rules(STEERING, PATCH), _rule(*EVENTS)]
+    if not one_namespace:
+        rules.append(_rule(names.GROUP, [names.BUDGET_PLURAL], PATCH, why=WITH_COSTS))
     parts = _grant("gpu-pruner-act", rules, TEAM if one_namespace else None)
     return _file(about, [*parts, *(_grant("gpu-pruner-act", [_rule(*EVENTS)], HOME) if one_namespace else [])])
 

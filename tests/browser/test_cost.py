@@ -224,10 +224,36 @@ async def test_budgets_show_what_is_left_and_where_they_are_heading(visit: Openi
         await expect(chat).to_contain_text("Forecast 154")
         await expect(chat.locator("svg[role=img]")).to_contain_text("empty")
         await expect(chat).to_contain_text("Alert “forecast” fired")
+        await expect(chat.get_by_role("button", name="as seen")).to_have_count(0)  # nobody may here
         bio = shown.filter(has_text="bio-november")
         await expect(bio).to_contain_text("by ana@example.com: Paper deadline. $412.00 were spent under it.")
         await expect(shown.filter(has_text="ads-november")).to_contain_text("Too early to tell")
         await expect(shown.filter(has_text="all-gpus")).to_contain_text("12.4 GPU-hours without a price are not in it.")
+
+
+async def test_who_is_logged_in_marks_an_alert_as_seen_and_a_refusal_is_said(visit: Opening, month: str) -> None:
+    may = {"allowed": True, "missing": None, "command": ""}
+    said, asked = {"user": "ada", "mode": "kube", "csrf": "c", "mayFreeze": may, "maySeeAlerts": may}, list[str]()
+    error = {"code": "Forbidden", "message": "ada may not acknowledge it"}
+    missing = {"error": error, "missing": "patch on costbudgets"}
+
+    async def mark(route: play.Route) -> None:
+        asked.append(f"{route.request.method} {parse.urlsplit(route.request.url).path}")
+        seen = {"budget": "chat-november", "alert": "forecast", "wasSeen": False}
+        await route.fulfill(status=403, json=missing) if len(asked) == 1 else await route.fulfill(json=seen)
+
+    async with visit(month) as tab:
+        await tab.page.route("**/api/v1/me", lambda route: route.fulfill(json=said))
+        await tab.page.route("**/ack", mark)
+        page = await open_cost(tab)
+        chat = page.locator(".bd").filter(has_text="chat-november")
+        press = chat.get_by_role("button", name="Mark alert forecast of chat-november as seen")
+        await press.click()
+        await expect(page.get_by_text("Ada may not acknowledge it. Missing: patch on costbudgets.")).to_be_visible()
+        await press.click()
+        await expect(press).to_have_count(0)
+        await expect(chat).to_contain_text(re.compile("Alert “forecast” fired .*, seen\\."))
+    assert asked == ["POST /api/v1/cost/budgets/chat-november/alerts/forecast/ack"] * 2
 
 
 async def test_what_was_saved_is_apart_from_what_was_only_freed(visit: Opening, month: str) -> None:

@@ -183,6 +183,13 @@ async def test_what_budgets_write_is_its_own_and_no_more(bounded: clusters.Clust
         budget = await bounded.apply({**body, "spec": spec})
         await thief.send(budget, {"status": {"enforcementActive": False}}, part="status")
         assert await thief.is_refused(budget, {"spec": {"budget": {"amount": 5}}})
+        await thief.send(budget, {"metadata": {"annotations": {names.ALERT_ACK: "at-80@2026-11-01T00:00:00Z"}}})
+        for key in (names.OVERRIDE_UNTIL, names.PAUSED_AT, "other.example/x"):
+            noted = {"metadata": {"annotations": {key: "2099-01-01T00:00:00Z"}}}
+            assert await thief.is_refused(budget, noted)
+        assert await thief.is_refused(budget, {"metadata": {"labels": {"team": "other"}}})
+        both = {"metadata": {"annotations": {names.ALERT_ACK: "x"}}, "spec": {"enabled": False}}
+        assert await thief.is_refused(budget, both)
 
 
 # ---- what a thief would do does not ----------------------------------------------------------------------------------

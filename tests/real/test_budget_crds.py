@@ -71,6 +71,24 @@ async def test_an_attribution_is_checked_too(ready: clusters.Cluster, spec: dict
     assert [fault.partition(": ")[0] for fault in read.invalid] == [field]
 
 
+async def test_kubectl_shows_the_amount_whichever_way_it_was_written(ready: clusters.Cluster) -> None:
+    ways: dict[str, dict[str, Any]] = {
+        "new": {"budget": {"amount": 1250.5}}, "old": {"budget": {}, "monthlyLimit": 800},
+        "both": {"budget": {"currency": "USD"}, "monthlyLimit": 900},
+    }
+    for name, way in ways.items():
+        made = written(ready, bad_budgets.spec(**way))
+        made["metadata"]["name"] = f"{ready.namespace}-{name}"
+        await ready.create(made)
+    kubectl = [str(build.need("kubectl")), "--kubeconfig", str(ready.kubeconfig), "get", "costbudgets", "--no-headers"]
+    done = await asyncio.to_thread(subprocess.run, kubectl, capture_output=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    amounts = {row.split()[0]: row.split()[1] for row in done.stdout.decode().splitlines()}
+    assert [amounts[f"{ready.namespace}-{name}"] for name in ways] == ["1250.5", "800", "900"]
+    for name in ways:
+        await ready.delete(await ready.get(VERSION, "CostBudget", f"{ready.namespace}-{name}"))
+
+
 # ---- fallow apply ----------------------------------------------------------------------------------------------------
 
 

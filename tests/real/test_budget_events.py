@@ -16,6 +16,7 @@ from fallow.model.policies import attribution_crd, budget_crd, scaling_crd
 from tests import ROOT
 from tests.real import cluster as clusters
 from tests.real import history, product
+from tests.real.test_api import PROXY, person_on
 
 VERSION = "gpuautoscaler.io/v1alpha1"
 SHIPPED = ("deploy/base/20-reader.yaml", "deploy/cost/15-role.yaml", "deploy/enforcement/10-role.yaml")
@@ -27,8 +28,8 @@ class Accountant(product.Product):
         return ["--kubeconfig", str(self.kubeconfig), "-r", "dry-run"]
 
 
-def shipped_rules() -> list[dict[str, Any]]:
-    files = (each for path in SHIPPED for each in yaml.safe_load_all((ROOT / path).read_text()))
+def shipped_rules(*more: str) -> list[dict[str, Any]]:
+    files = (each for path in (*SHIPPED, *more) for each in yaml.safe_load_all((ROOT / path).read_text()))
     return [rule for each in files if each["kind"] in ("Role", "ClusterRole") for rule in each["rules"]]
 
 
@@ -38,20 +39,21 @@ class Desk:
     def __init__(self, cluster: clusters.Cluster, prometheus: history.PrometheusWorld, folder: pathlib.Path) -> None:
         self.cluster, self.stage, self.folder = cluster, product.Stage(cluster, prometheus), folder
 
-    async def prepare(self) -> Accountant:
+    async def prepare(self, *more: str) -> Accountant:
+        """`more`: files with rights beside the usual ones."""
         await self.cluster.apply_crds(budget_crd.define(), attribution_crd.define(), scaling_crd.define())
         await self.cluster.make_namespace(self.stage.system)
         made = await self.cluster.gpu_node(f"priced-{self.cluster.namespace}", 1)
         await self.cluster.patch(made, {"metadata": {"annotations": {names.PRICE_PER_HOUR: "7200"}}})
         await self.stage.workload("quiet")
         await self.stage.prometheus.start()
-        account = await self.cluster.service_account("books", shipped_rules(), namespace=self.stage.system)
+        account = await self.cluster.service_account("books", shipped_rules(*more), namespace=self.stage.system)
         return Accountant(self.stage, account, self.folder, f"system:serviceaccount:{self.stage.system}:books")
 
-    async def start(self, accountant: Accountant) -> product.Daemon:
+    async def start(self, accountant: Accountant, *flags: str) -> product.Daemon:
         daemon = await accountant.start(
             "--cost", "true", "--cost-tracking-interval", "1s", "--cost-currency", "EUR", "--cost-enforcement", "true",
-            "--webhook-certificate", "false", "--state-dir", str(self.folder / "state"),
+            "--webhook-certificate", "false", "--state-dir", str(self.folder / "state"), *flags,
             env={"POD_NAME": "books-0"},
         )
         await daemon.until(daemon.is_ready)
@@ -107,6 +109,46 @@ async def test_events_and_currencies_on_a_real_api_server(
         await throttle_and_lift(desk, daemon)
         assert await desk.reasons("dollars") == []
         assert "no Event" not in daemon.log
+    finally:
+        await accountant.close()
+
+
+async def test_people_mark_an_alert_as_seen_with_the_shipped_rights_alone(
+    cluster: clusters.Cluster, prometheus: history.PrometheusWorld, folder: pathlib.Path
+) -> None:
+    desk = Desk(cluster, prometheus, folder)
+    accountant = await desk.prepare("deploy/acting/10-role.yaml", "deploy/dashboard/10-role.yaml")
+    made = await desk.budget("spent", "alert", amount=1, currency="EUR")
+    await cluster.patch(made, {"spec": {"alerts": [{"name": "all", "threshold": 100}]}})
+    group = [{"apiGroups": [names.GROUP], "resources": [names.POLICY_PLURAL], "verbs": ["get"]}]
+    await cluster.user("bob", group)
+    may = {"resources": [names.BUDGET_PLURAL], "resourceNames": [desk.name("spent")], "verbs": ["patch"]}
+    await cluster.user("ada", [*group, {"apiGroups": [names.GROUP], **may}])
+    path = f"/api/v1/cost/budgets/{desk.name('spent')}/alerts/all/ack"
+
+    async def is_seen(seen: bool) -> bool:
+        _, page = await ada.read("/api/v1/cost/budgets")
+        fired = [each for row in page["items"] if row["budget"] == desk.name("spent") for each in row["alerts"]]
+        return [each["isSeen"] for each in fired] == [seen]
+
+    try:
+        address = f"127.0.0.1:{product.free_port()}"
+        daemon = await desk.start(
+            accountant, "-r", "scale-down", "--dashboard-addr", address, "--dashboard-auth", "proxy",
+            "--trusted-proxy", f"{PROXY}/32",
+        )
+        daemon.url = f"http://{address}"
+        async with person_on(daemon, "ada") as ada, person_on(daemon, "bob") as bob:
+            await daemon.until(lambda: is_seen(False))
+            status, refused = await bob.press(path, {})
+            assert (status, refused["missing"]) == (403, "patch on costbudgets")
+            assert await ada.press(path, {}) == (200, {"budget": desk.name("spent"), "alert": "all", "wasSeen": False})
+            await daemon.until(lambda: is_seen(True))
+            found = await cluster.get(VERSION, "CostBudget", desk.name("spent"))
+            period = found["status"]["period"]["start"]
+            assert found["metadata"]["annotations"] == {names.ALERT_ACK: f"all@{period}"}
+            _, book = await ada.read("/api/v1/decisions?type=alertSeen")
+            assert [(each["actor"], each["source"]) for each in book["items"]] == [("api:ada", "api")]
     finally:
         await accountant.close()
 

@@ -83,6 +83,7 @@ LOOKED_AT = {
     ("policy", "poddisruptionbudgets"),
     ("serving.knative.dev", "configurations"), ("serving.knative.dev", "revisions"),
     ("resource.k8s.io", "resourceclaims"), ("gpuautoscaler.io", "idlepolicies"),
+    ("gpuautoscaler.io", "costbudgets"),
     ("apiextensions.k8s.io", "customresourcedefinitions"),
 }
 FOREIGN = {
@@ -162,7 +163,8 @@ async def test_the_reader_reads_what_it_must_and_writes_only_the_status_of_polic
 async def test_acting_adds_patches_of_the_enabled_kinds_and_events(cluster, letters):
     more = (f"letters/{letter}.yaml" for letter in letters)
     await install(cluster, "base/20-reader.yaml", "acting/10-role.yaml", *more)
-    expected = together(READER, acting("drsin" + letters))
+    seen_alerts: Rights = {("gpuautoscaler.io", "costbudgets"): frozenset({"patch"})}
+    expected = together(READER, acting("drsin" + letters), seen_alerts)
     await cluster.wait_until(lambda: _agrees(cluster, expected))
     assert await rights(cluster, EVERYTHING) == expected
 
@@ -209,7 +211,8 @@ async def test_one_namespace_needs_no_right_outside_it(cluster):
     await has_settled(cluster, "patch", "apps", "deployments", team)
     await has_settled(cluster, "create", "events.k8s.io", "events", cluster.namespace)
     cluster_wide = {
-        ("", "nodes"), ("apiextensions.k8s.io", "customresourcedefinitions"), ("gpuautoscaler.io", "idlepolicies")
+        ("", "nodes"), ("apiextensions.k8s.io", "customresourcedefinitions"), ("gpuautoscaler.io", "idlepolicies"),
+        ("gpuautoscaler.io", "costbudgets"),
     }
     readable: Rights = dict.fromkeys(
         KINDS | STEERING | LOOKED_AT - cluster_wide, READ

@@ -1,5 +1,6 @@
 """An hour of the clock from a real Prometheus: means, energy with resets, whose it was, by its own engine."""
 
+import msgspec
 import pytest
 
 from fallow.clients import errors
@@ -14,10 +15,13 @@ ENERGY = "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"
 GR = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
 
 
-async def read(world: history.PrometheusWorld, hour: float) -> dict[tuple[str, str], HourReading]:
-    """By pod and GPU."""
+async def read(
+    world: history.PrometheusWorld, hour: float, *, is_shared: bool = False
+) -> dict[tuple[str, str], HourReading]:
+    """By pod and GPU. `is_shared`: pods take turns on those of its node."""
     await world.start()
-    on = nodes(node("gpu-1"))
+    labels = {"nvidia.com/gpu.replicas": "2"} if is_shared else {}
+    on = nodes(msgspec.structs.replace(node("gpu-1", shared=is_shared), labels=labels))
     async with client.Prometheus(world.url, login=auth.Login(method="none"), backoff=0.001) as prometheus:
         source = eyes.PrometheusSource(prometheus)
         found = await source.read_hour(held((pod("llm"),), on), hour, world.now)
@@ -62,6 +66,22 @@ async def test_what_processes_of_a_pod_did_is_told_apart_and_what_is_no_reading_
     found = await read(prometheus, hour)
     assert set(found) == {("llm", "GPU-0")}
     assert found["llm", "GPU-0"].use == pytest.approx(0.9)
+
+
+@pytest.mark.parametrize("is_shared", [True, False], ids=["in parts", "whole"])
+async def test_what_a_gpu_draws_at_rest_is_learned_where_somebody_holds_a_part_of_it(
+    prometheus: history.PrometheusWorld, is_shared: bool,
+) -> None:
+    hour = prometheus.now // HOUR * HOUR - HOUR
+    day = [hour + 30.0 + 60.0 * at - 23 * HOUR for at in range(24 * 60)]
+    drawn = [(at, 45.0 if number < 300 else 200.0) for number, at in enumerate(day)]
+    prometheus.remember("DCGM_FI_DEV_POWER_USAGE", labels(0, "llm"), drawn)
+    prometheus.remember("DCGM_FI_DEV_POWER_USAGE", labels(1), drawn[-60:])  # of no day
+    prometheus.remember(GR, labels(0, "llm"), [(at, 0.5) for at in day[-60:]])
+    found = await read(prometheus, hour, is_shared=is_shared)
+    assert found["llm", "GPU-0"].watts == pytest.approx(200.0)
+    assert found["llm", "GPU-0"].floor_watts == (45.0 if is_shared else None)
+    assert found["", "GPU-1"].floor_watts is None
 
 
 async def test_a_server_that_does_not_answer_raises_and_is_asked_again_later(

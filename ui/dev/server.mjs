@@ -130,6 +130,11 @@ function read(path, query, world, dev) {
           missing: "update on leases in fallow",
           command: "fallow freeze --for 2h",
         },
+        maySeeAlerts: {
+          allowed: !dev.has("403") && !dev.has("email"),
+          missing: "patch on costbudgets",
+          command: "fallow cost budget ack NAME ALERT",
+        },
       };
     case "acks":
       return {

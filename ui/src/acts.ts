@@ -1,4 +1,4 @@
-// What a person can do from here: keep, end a keep, pause, resume, freeze. Each waits for the server's answer, says it in a toast with the way
+// What a person can do from here: keep, end a keep, pause, resume, freeze, see an alert. Each waits for the server's answer, says it in a toast with the way
 // back, and says a refusal in the server's own words. Nothing on the page changes before the answer.
 import type { Keep, Outcome, Ref, Row } from "./api";
 import { Refused, refresh, refreshAll, send, whoAmI } from "./ask";
@@ -61,8 +61,7 @@ export async function keep(workloads: (Ref & { keep?: Keep | null })[], time: Ke
   if (!who) return false;
   const kept: Keep[] = [];
   try {
-    for (const w of workloads)
-      kept.push((await send<Keep>("POST", "/api/v1/acks", { ...pathOf(w), ...time, ...why(reason), ...who }))!);
+    for (const w of workloads) kept.push((await send<Keep>("POST", "/api/v1/acks", { ...pathOf(w), ...time, ...why(reason), ...who }))!);
   } catch (error) {
     refused(kept.length ? `Only ${kept.length} of ${workloads.length} kept.` : "Not kept.", error);
     refreshAll();
@@ -143,6 +142,19 @@ export async function resume(workloads: Ref[]): Promise<void> {
     refused("Not brought back.", error);
   }
   refreshAll();
+}
+
+/** An alert of a budget counts as seen in its period; true: it does now. */
+export async function seeAlert(budget: string, alert: string): Promise<boolean> {
+  const name = encodeURIComponent;
+  try {
+    await send("POST", `/api/v1/cost/budgets/${name(budget)}/alerts/${name(alert)}/ack`, {});
+  } catch (error) {
+    refused("Not marked as seen.", error);
+    return false;
+  }
+  refreshAll();
+  return true;
 }
 
 export async function freeze(time: { forSeconds: number } | { until: string } | { off: true }, reason: string): Promise<void> {

@@ -8,7 +8,7 @@ export type View = "idle" | "unknown" | "busy" | "paused" | "kept" | "all";
 export type Group = "willPause" | "onTheWay" | "leftAlone" | "kept" | "unknown" | "busy" | "paused";
 export type Layout = "whole" | "mig" | "slices" | "mps";
 export type AuthMode = "email" | "kube" | "oidc" | "proxy";
-export type DecidedType = "told" | "paused" | "resumed" | "kept" | "keepEnded" | "refused" | "failed" | "notPaused" | "broughtBack" | "left" | "frozen" | "unfrozen" | "noDecision" | "wouldPause" | "regretted" | "released" | "nodesAdded" | "drainBegun" | "drainUndone" | "nodeRemoved" | "spotInterrupted" | "restarted" | "moveBegun" | "podMoved" | "moveStopped";
+export type DecidedType = "told" | "paused" | "resumed" | "kept" | "keepEnded" | "refused" | "failed" | "notPaused" | "broughtBack" | "left" | "frozen" | "unfrozen" | "noDecision" | "wouldPause" | "regretted" | "released" | "nodesAdded" | "drainBegun" | "drainUndone" | "nodeRemoved" | "spotInterrupted" | "restarted" | "moveBegun" | "podMoved" | "moveStopped" | "alertSeen";
 
 /** The five parts of all that is paid for, by the keys of a report. */
 export const PART_WORDS = {
@@ -649,7 +649,7 @@ export type GuessTold = {
 export type History = {
   items: Decided[];
 };
-/** One state of one key in one hour (or the part of it that the window has). */
+/** One state of one key in one hour (or the part of it that the window has). `list_cost`: what its hours that have a price would have cost on demand; None: no list price is known. */
 export type HourRow = {
   bucket: string;
   bucketEnd: string;
@@ -673,6 +673,7 @@ export type HourRow = {
   state: string;
   cost: string;
   useCost: string;
+  listCost?: string | null;
   gpuHours: string;
   unpricedGpuHours: string;
   energyKwh: string;
@@ -1604,7 +1605,7 @@ export type WriteTold = {
 };
 export type Series = (number | null)[];
 export type Outcome = { status: string; sentence: string; code: string | null };
-export type Me = { user: string | null; mode: AuthMode; mayFreeze: May; csrf: string };
+export type Me = { user: string | null; mode: AuthMode; mayFreeze: May; maySeeAlerts: May; csrf: string };
 /** What a `cycle` event carries. */
 export type CycleNews = {
   revision: number; asOf: string | null; counts: Counts; gpus: Gpus; frozen: Frozen | null; failure: Failure | null;

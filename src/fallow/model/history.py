@@ -41,6 +41,7 @@ class Happened(StrEnum):
     move_begun = "moveBegun"  # of a pod, so that another fits in its place
     pod_moved = "podMoved"
     move_stopped = "moveStopped"
+    alert_seen = "alertSeen"  # of a budget
 
 
 class CameBy(StrEnum):

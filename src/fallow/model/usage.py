@@ -164,6 +164,7 @@ class HourReading(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     own_use: float | None = None
     energy_mj: float | None = None
     watts: float | None = None  # mean
+    floor_watts: float | None = None  # what that board draws when it does nothing; None = not known
 
     @property
     def board(self) -> str:

@@ -3,6 +3,8 @@
 import msgspec
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests.builders import HOUR as HOURS
 from tests.builders import NOW, World, busy, idle, mandate, unseen
 from tests.unit.account.paper import DAY0, Paper, Scene, held_rows
@@ -407,3 +409,117 @@ def test_of_a_gpu_in_parts_only_what_the_pods_own_processes_did_is_use():
     assert mine.use[0] == 800_000
     assert mine.energy_mj[0] == 1000
     assert {each.slice.key.sharing for each in scene.paper.rows.values()} == {Sharing.timeslicing, Sharing.idle}
+
+
+# ---- energy of a GPU in parts ---------------------------------------------------------------------------------------
+
+
+def sliced(*readings: HourReading, pods: int = 2) -> dict[str, int]:
+    """What each pod of an hour burned, and what nobody did (""): pods a, b, ... on a GPU that four take turns on."""
+    scene = Scene()
+    scene.node("n", 4, shared=True, labels={"nvidia.com/gpu.replicas": "4"})
+    for name in "abcd"[:pods]:
+        scene.world.pod(name, node="n", bound_at=float(DAY0))
+    for now in range(DAY0, DAY0 + HOUR + 60, 60):
+        scene.look(now, rows=held_rows([(at, "GPU-1", None, 0.1) for at in range(pods)]))
+    hour_use.apply(scene.book, DAY0, readings)
+    scene.look(DAY0 + HOUR + 60, rows=held_rows([(at, "GPU-1", None, 0.1) for at in range(pods)]))
+    found: dict[str, int] = {}
+    for each in scene.paper.rows.values():
+        if each.t0 < DAY0 + HOUR:
+            found[each.slice.pod_name] = found.get(each.slice.pod_name, 0) + (each.energy_mj[0] or 0)
+    return found
+
+
+def test_what_a_shared_gpu_draws_at_rest_is_divided_by_share_and_the_rest_by_use():
+    """180 W of which 60 at rest: 15 for each of four slots, and two have nobody. Of the other 120 who did three times
+    as much burned three times as much. An hour of a watt is 3,600,000 mJ."""
+    watt = 3600 * 1000
+    burned = sliced(
+        reading("GPU-1", "a", own_use=0.1, watts=180.0, floor_watts=60.0),
+        reading("GPU-1", "b", own_use=0.3, watts=180.0, floor_watts=60.0),
+    )
+    assert burned == {"a": (15 + 30) * watt, "b": (15 + 90) * watt, "": 30 * watt}
+
+
+@pytest.mark.parametrize("others", [
+    {"own_use": 0.3},  # what it draws at rest is not known
+    {"floor_watts": 60.0},  # what one of them did is not known
+    {"own_use": 0.0, "floor_watts": 60.0, "quiet": True},  # nobody did anything
+    {"own_use": 0.3, "floor_watts": 500.0},  # less than that was drawn
+])
+def test_what_is_not_known_is_divided_by_share_and_time(others):
+    mine = {"own_use": 0.0 if others.pop("quiet", False) else 0.1}
+    floor = {key: value for key, value in others.items() if key == "floor_watts"}
+    burned = sliced(
+        reading("GPU-1", "a", energy_mj=4001.0, **mine, **floor), reading("GPU-1", "b", energy_mj=4001.0, **others)
+    )
+    assert sum(burned.values()) == 4001
+    assert (burned["a"], burned["b"]) == (pytest.approx(1000, abs=1), pytest.approx(1000, abs=1))
+
+
+def test_who_works_beyond_its_part_burns_what_it_works():
+    """Nothing keeps who takes turns to a quarter: 90 % and 10 % of what was done, of 100 W above 40."""
+    watt = 3600 * 1000
+    burned = sliced(
+        reading("GPU-1", "a", own_use=0.9, watts=140.0, floor_watts=40.0),
+        reading("GPU-1", "b", own_use=0.1, watts=140.0, floor_watts=40.0),
+    )
+    assert burned == {"a": (10 + 90) * watt, "b": (10 + 10) * watt, "": 20 * watt}
+
+
+def test_who_was_there_for_part_of_the_hour_burned_for_that_long():
+    """Both kept a fifth busy, the second for 20 minutes: 90 W above the floor are as 3 to 1. Its quarter of the 40 W at
+    rest is the platform's for 40 minutes."""
+    scene = Scene()
+    scene.node("n", 2, shared=True, labels={"nvidia.com/gpu.replicas": "2"})
+    scene.world.pod("a", node="n", bound_at=float(DAY0))
+    scene.look(DAY0)
+    scene.world.pod("b", node="n", bound_at=float(DAY0 + 2400))
+    for now in range(DAY0 + 2400, DAY0 + HOUR + 60, 60):
+        scene.look(now)
+    both = {"own_use": 0.2, "watts": 130.0, "floor_watts": 40.0}
+    hour_use.apply(scene.book, DAY0, [reading("GPU-1", "a", **both), reading("GPU-1", "b", **both)])
+    scene.look(DAY0 + HOUR + 60)
+    found: dict[str, float] = {}
+    for each in scene.paper.rows.values():
+        if each.t0 < DAY0 + HOUR:
+            found[each.slice.pod_name] = found.get(each.slice.pod_name, 0) + (each.energy_mj[0] or 0) / 3_600_000
+    assert found == pytest.approx({"a": 20 + 67.5, "b": 20 / 3 + 22.5, "": 40 / 3})
+
+
+def test_of_instances_each_burns_by_its_size_and_use():
+    """3g.20gb is half of an A100. Of 150 W above 50: one in full, the other at half of its instance."""
+    scene = Scene()
+    scene.node("n", 0, offers={"nvidia.com/mig-3g.20gb": 2}, gpu_product="NVIDIA-A100-SXM4-40GB")
+    for name in ("a", "b"):
+        scene.world.pod(name, node="n", bound_at=float(DAY0), resources={"nvidia.com/mig-3g.20gb": 1})
+    rows = held_rows([(0, "GPU-1/1", None, 0.1), (1, "GPU-1/2", None, 0.1)], mig=np.ones(2, np.bool_))
+    for now in range(DAY0, DAY0 + HOUR + 60, 60):
+        scene.look(now, rows=rows)
+    both = {"watts": 200.0, "floor_watts": 50.0}
+    readings = [reading("GPU-1/1", "a", use=1.0, **both), reading("GPU-1/2", "b", use=0.5, **both)]
+    hour_use.apply(scene.book, DAY0, readings)
+    scene.look(DAY0 + HOUR + 60, rows=rows)
+    found = {each.slice.pod_name: (each.energy_mj[0] or 0) / 3_600_000 for each in scene.paper.rows.values()}
+    assert found == pytest.approx({"a": 25 + 100, "b": 25 + 50})
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    uses=st.lists(st.none() | st.floats(0, 1), min_size=1, max_size=4), energy=st.floats(0, 10**12),
+    floor=st.none() | st.floats(0, 1000),
+)
+def test_the_parts_of_what_a_gpu_burned_come_to_all_of_it(uses, energy, floor):
+    found = [
+        reading("GPU-1", name, own_use=use, energy_mj=energy, floor_watts=floor)
+        for name, use in zip("abcd", uses, strict=False)
+    ]
+    burned = sliced(*found, pods=len(uses))
+    assert sum(burned.values()) == round(energy)
+    assert min(burned.values()) >= 0
+    if None not in uses and any(round(use * WHOLE) for use in uses) and floor is not None:
+        at_rest = min(round(energy), round(floor * 3600 * 1000))
+        assert burned.get("", 0) == pytest.approx(at_rest * (4 - len(uses)) / 4, abs=4)
+    else:
+        assert burned.get("", 0) == pytest.approx(round(energy) * (4 - len(uses)) / 4, abs=4)

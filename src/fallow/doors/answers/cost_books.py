@@ -17,7 +17,7 @@ from fallow.account.reports import Basis, ReportAsk
 from fallow.doors import answers
 from fallow.doors.answers import cost as telling
 from fallow.model import calendar, cost, units, windows
-from fallow.model.cost import CostFilter, CostQuery, CostStep, CostSum, Dimension, KeySum, Nano, Second
+from fallow.model.cost import CostFilter, CostKey, CostQuery, CostStep, CostSum, Dimension, KeySum, Nano, Second
 from fallow.model.energy import EnergyTerms
 from fallow.model.policies.budget import CostBudget
 from fallow.model.units import Instant, Seconds
@@ -43,7 +43,8 @@ class CostBooks(msgspec.Struct, frozen=True, kw_only=True):
     """`max_age`: of a price, before it is stale. `invested`: what we cost a month beside our pods. `attributions`: what
     somebody asked for by a CostAttribution. `budgets`: the CostBudgets of the cluster, with our last status on them.
     `saved_until`: up to when what was saved is worked out; None: not since we started. `energy`: what a kWh is worth;
-    sums are asked for here, so that it is in all of them or in none."""
+    sums are asked for here, so that it is in all of them or in none. `list_price`: what a GPU of such a key costs an
+    hour on demand by the price book, as of then; None: nobody knows, as where there is a ledger and no book."""
 
     ledger: Ledger
     max_age: Seconds = 90 * units.DAY
@@ -52,6 +53,7 @@ class CostBooks(msgspec.Struct, frozen=True, kw_only=True):
     budgets: Callable[[], Sequence[CostBudget]] = tuple
     energy: EnergyTerms = EnergyTerms()
     saved_until: Callable[[], Instant | None] = lambda: None
+    list_price: Callable[[CostKey, Second], Nano | None] = lambda key, at: None
 
     async def sums(self, asked: CostQuery) -> Sequence[CostSum]:
         return self.energy.charge(await self.ledger.sums(asked))

@@ -178,9 +178,15 @@ def _tell_alerts(of: CostBudget) -> tuple[AlertFired, ...]:
     fired: Iterable[Mapping[str, Any]] = of.standing.status.get("alertsFired") or ()
     return tuple(
         AlertFired(alert=str(one.get("alertName")), at=str(one.get("timestamp")),
-                   threshold=float(one.get("threshold") or 0.0), is_seen=bool(one.get("acknowledged")))
+                   threshold=float(one.get("threshold") or 0.0), is_seen=_has_seen(of, one))
         for one in fired
     )
+
+
+def _has_seen(of: CostBudget, fired: Mapping[str, Any]) -> bool:
+    """Also since its status was written."""
+    start = of.standing.period_start
+    return bool(fired.get("acknowledged")) or (start is not None and of.has_seen(str(fired.get("alertName")), start))
 
 
 def _tell_override(row: BudgetRow) -> OverrideTold | None:

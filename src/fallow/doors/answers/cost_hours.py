@@ -2,7 +2,8 @@
 
 In: sums of keys of some hours. Out: HourRows (money and GPU-hours as decimal digits, for nothing is rounded on the way
 out); rows of FOCUS 1.2 (FinOps Open Cost and Usage Specification) made of them.
-Invariant: the rows of an hour come to what the ledger has of it, to the last digit, in both.
+Invariant: the rows of an hour come to what the ledger has of it, to the last digit, in both. No cost of FOCUS is empty:
+where no list price is known ListCost is what was paid, as FOCUS wants of a charge without a unit price, and says so.
 """
 
 import datetime
@@ -15,7 +16,7 @@ import msgspec
 from fallow.doors import answers
 from fallow.doors.answers.cost_books import CostBooks
 from fallow.model import cost, units
-from fallow.model.cost import Amounts, CostQuery, CostStep, KeySum
+from fallow.model.cost import Amounts, CostKey, CostQuery, CostStep, KeySum, Nano
 from fallow.model.energy import KWH, EnergyTerms
 from fallow.model.windows import TimeSpan
 
@@ -23,7 +24,8 @@ MOST: Final[cost.Second] = cost.DAY  # of one answer
 
 
 class HourRow(answers.Shape, frozen=True, kw_only=True):
-    """One state of one key in one hour (or the part of it that the window has)."""
+    """One state of one key in one hour (or the part of it that the window has). `list_cost`: what its hours that have a
+    price would have cost on demand; None: no list price is known."""
 
     bucket: str
     bucket_end: str
@@ -47,6 +49,7 @@ class HourRow(answers.Shape, frozen=True, kw_only=True):
     state: str
     cost: str
     use_cost: str
+    list_cost: str | None = None  # not said by a daemon of an older version, either
     gpu_hours: str
     unpriced_gpu_hours: str
     energy_kwh: str
@@ -67,12 +70,37 @@ async def read_hours(books: CostBooks, span: TimeSpan) -> HoursPage:
         raise ValueError(f"at most {MOST // cost.HOUR} hours at once")
     meta = await books.ledger.read_meta()
     sums = await books.sums_of_keys(CostQuery(begin=span.begin, end=span.end, step=CostStep.hour))
-    items = tuple(row for one in sums for row in _tell(one, meta.currency, books.energy))
+    listed = _ListPrices(books)
+    items = tuple(row for one in sums for row in _tell(one, meta.currency, books.energy, listed))
     return HoursPage(currency=meta.currency, as_of=units.rfc3339(meta.seen_until), items=items)
 
 
-def _tell(one: KeySum, currency: str, energy: EnergyTerms) -> Iterator[HourRow]:
-    key, dims = one.key, one.key.dims
+class _ListPrices:
+    """Each is looked up once for all that ran on a node in an hour."""
+
+    def __init__(self, books: CostBooks) -> None:
+        self._books = books
+        self._found: dict[tuple[object, ...], Nano | None] = {}
+
+    def find(self, key: CostKey, at: cost.Second) -> Nano | None:
+        """Nobody would have bought on demand what was reserved and never ran."""
+        if key.namespace == cost.UNUSED_COMMITMENT:
+            return None
+        kind = (key.node, key.instance_type, key.region, key.gpu_model, at)
+        if kind not in self._found:
+            self._found[kind] = self._books.list_price(key, at)
+        return self._found[kind]
+
+    def cost_of(self, amounts: Amounts, price: Nano) -> Nano:
+        """With energy where what was paid has it, too."""
+        terms = self._books.energy
+        burned = terms.cost_of(amounts.energy_mj) if terms.in_cost else None
+        priced = amounts.gpu_micro_seconds - amounts.unpriced
+        return round(Decimal(price) * priced / cost.GPU_HOUR) + (burned or 0)
+
+
+def _tell(one: KeySum, currency: str, energy: EnergyTerms, listed: _ListPrices) -> Iterator[HourRow]:
+    key, dims, price = one.key, one.key.dims, listed.find(one.key, one.begin)
     for state, amounts in one.parts.items():
         burned, grams = energy.cost_of(amounts.energy_mj), energy.grams_of(amounts.energy_mj)
         yield HourRow(
@@ -82,6 +110,7 @@ def _tell(one: KeySum, currency: str, energy: EnergyTerms) -> Iterator[HourRow]:
             capacity_type=key.capacity_type.value, sharing_mode=key.sharing.value, workload_type=key.workload_type,
             team=dims.team, project=dims.project, experiment_id=dims.experiment_id, cost_center=dims.cost_center,
             user=dims.user, labels=_find_labels(dims), state=state.value, currency=currency, **_digits(amounts),
+            list_cost=None if price is None else _money(listed.cost_of(amounts, price)),
             energy_cost=None if burned is None else _money(burned),
             energy_co2_kg=None if grams is None else _number(grams / 1000),
         )
@@ -134,6 +163,7 @@ def make_focus(rows: Iterable[HourRow]) -> Iterator[dict[str, Any]]:
 
 def _make_charge(rows: Sequence[HourRow]) -> dict[str, Any]:
     one, paid, hours = rows[0], _add(rows, "cost"), _add(rows, "gpu_hours")
+    listed = _add_known(rows, "list_cost")
     month = datetime.date.fromisoformat(one.bucket[:10]).replace(day=1)
     resource, kind = f"{one.owner_kind}/{one.owner_name}", one.owner_kind
     place = f"{one.cluster}/{one.namespace}"
@@ -143,7 +173,7 @@ def _make_charge(rows: Sequence[HourRow]) -> dict[str, Any]:
     for row in rows:
         by_state.setdefault(row.state, []).append(row)
     return {
-        "BilledCost": paid, "EffectiveCost": paid, "ListCost": None, "ContractedCost": paid,
+        "BilledCost": paid, "EffectiveCost": paid, "ListCost": listed or paid, "ContractedCost": paid,
         "BillingCurrency": one.currency, "BillingAccountId": one.cluster, "BillingAccountName": one.cluster,
         "BillingPeriodStart": f"{month}T00:00:00Z", "BillingPeriodEnd": f"{_next_month(month)}T00:00:00Z",
         "ChargePeriodStart": one.bucket, "ChargePeriodEnd": one.bucket_end, "ChargeCategory": "Usage",
@@ -160,6 +190,7 @@ def _make_charge(rows: Sequence[HourRow]) -> dict[str, Any]:
         "x_HeldIdleCost": _of(by_state, "held_idle", "cost"),
         "x_UseUnknownCost": _of(by_state, "use_unknown", "cost"),
         "x_UnallocatedCost": _of(by_state, "unallocated", "cost"),
+        "x_IsListCostKnown": "false" if listed is None else "true",
         "x_UnpricedGpuHours": _add(rows, "unpriced_gpu_hours"), "x_EnergyKwh": _add(rows, "energy_kwh"),
         "x_EnergyCost": _add_known(rows, "energy_cost"), "x_EnergyCo2Kg": _add_known(rows, "energy_co2_kg"),
     }
@@ -172,8 +203,8 @@ FOCUS: Final = (
     "PricingQuantity", "PricingUnit", "PricingCategory", "ProviderName", "PublisherName", "InvoiceIssuerName",
     "ServiceCategory", "ServiceName", "RegionId", "ResourceId", "ResourceName", "ResourceType", "SkuId", "SubAccountId",
     "Tags", "x_GpuModel", "x_Node", "x_CapacityType", "x_SharingMode", "x_WorkloadType", "x_UsedCost",
-    "x_AllocatedUnusedCost", "x_HeldIdleCost", "x_UseUnknownCost", "x_UnallocatedCost", "x_UnpricedGpuHours",
-    "x_EnergyKwh", "x_EnergyCost", "x_EnergyCo2Kg",
+    "x_AllocatedUnusedCost", "x_HeldIdleCost", "x_UseUnknownCost", "x_UnallocatedCost", "x_IsListCostKnown",
+    "x_UnpricedGpuHours", "x_EnergyKwh", "x_EnergyCost", "x_EnergyCo2Kg",
 )
 
 

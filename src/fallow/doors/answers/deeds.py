@@ -20,6 +20,14 @@ class KeepWritten(answers.Shape, frozen=True, kw_only=True):
     cost: float | None = None
 
 
+class AlertSeen(answers.Shape, frozen=True, kw_only=True):
+    """An alert of a budget, as somebody has seen it. `was_seen`: already before."""
+
+    budget: str
+    alert: str
+    was_seen: bool
+
+
 class AckChanged(answers.Shape, frozen=True, kw_only=True):
     """For live pages; no keep: it was taken back."""
 

@@ -42,6 +42,7 @@ class Decided(answers.Shape, frozen=True, kw_only=True):
         "told", "paused", "resumed", "kept", "keepEnded", "refused", "failed", "notPaused", "broughtBack", "left",
         "frozen", "unfrozen", "noDecision", "wouldPause", "regretted", "released", "nodesAdded", "drainBegun",
         "drainUndone", "nodeRemoved", "spotInterrupted", "restarted", "moveBegun", "podMoved", "moveStopped",
+        "alertSeen",
     ]
     workload: naming.WorkloadName | None
     gpus: float | None

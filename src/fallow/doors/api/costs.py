@@ -32,7 +32,7 @@ def make_books(options: settings.Settings, made: daemon.Assembly) -> CostBooks |
     return CostBooks(
         ledger=kept.ledger, max_age=options.cost.max_age, invested=options.cost_doors.monthly_investment,
         attributions=attributions, budgets=budgets, energy=options.cost_doors.energy,
-        saved_until=kept.saved_until,
+        saved_until=kept.saved_until, list_price=kept.billing.find_on_demand,
     )
 
 

@@ -18,6 +18,7 @@ from fallow import names, verbs
 from fallow.account import audit
 from fallow.act import hands as doing
 from fallow.clients import errors
+from fallow.clients.kubernetes import api as kube
 from fallow.doors.answers import deeds as answers
 from fallow.doors.answers import rows as telling
 from fallow.doors.answers import workloads as workload_answers
@@ -37,6 +38,7 @@ MakeLease: TypeAlias = Callable[[str], verbs.OnLease]  # in whose name
 AmendRow: TypeAlias = Callable[[cluster.Ref, telling.Amendment], Any]  # None: not known
 
 _DRY = "it runs in dry-run here: nothing was written, and nothing is going to be paused"
+_DRY_ALERT = "it runs in dry-run here: nothing was written; with your own rights: fallow cost budget ack {} {}"
 _DECLINED = {
     verbs.Why.malformed: (400, "BadRequest"), verbs.Why.too_long: (400, "AckTooLong"),
     verbs.Why.unknown: (404, "NotFound"), verbs.Why.unclear: (409, "Unclear"), verbs.Why.held: (409, "Held"),
@@ -52,15 +54,15 @@ class Doer(msgspec.Struct, frozen=True):
 
 
 class Deeds:
-    """`on_lease`: the daemon's Lease, in somebody's name; `changes`: for live pages; `amend`: how their row of a
-    workload changes by what was done; what the row is then, where it is known."""
+    """`api`: for budgets; `on_lease`: the daemon's Lease, in somebody's name; `changes`: for live pages; `amend`: how
+    their row of a workload changes by what was done; what the row is then, where it is known."""
 
     def __init__(
-        self, *, seen: mirror.Mirror, hands: doing.Hands, mandate: idle.Mandate, kept: audit.Audit,
+        self, *, api: kube.Api, seen: mirror.Mirror, hands: doing.Hands, mandate: idle.Mandate, kept: audit.Audit,
         changes: events.Changes, on_lease: MakeLease, clock: Clock, amend: AmendRow = lambda ref, change: None,
         leads: Callable[[], bool] = lambda: True,
     ) -> None:
-        self._leads = leads
+        self._api, self._leads = api, leads
         self.mandate, self.clock = mandate, clock
         self._seen, self._hands, self._kept = seen, hands, kept
         self._changes, self._on_lease, self._amend = changes, on_lease, amend
@@ -113,6 +115,16 @@ class Deeds:
         await self._demand_audit()
         on = self._on_lease(doer.by)
         return await self._told_freeze(doer, on, await _carry(verbs.unfreeze(on)), Happened.unfrozen, "")
+
+    async def see_alert(self, doer: Doer, budget: str, alert: str) -> answers.AlertSeen:
+        """It only marks: nothing that a budget does waits for it."""
+        if self._hands.writer.is_dry:
+            raise Denied(409, "DryRun", _DRY_ALERT.format(budget, alert))
+        is_new = await _carry(verbs.acknowledge_alert(self._api, budget, alert))
+        if is_new:
+            sentence = f"alert {alert} of budget {budget} was seen"
+            await self._enter(doer, Happened.alert_seen, sentence, self.clock(), detail="now: seen in this period")
+        return answers.AlertSeen(budget=budget, alert=alert, was_seen=not is_new)
 
     async def note_refusal(self, doer: Doer, refused: Denied, ref: cluster.Ref | None = None) -> None:
         sentence = f"refused: {refused.detail}"

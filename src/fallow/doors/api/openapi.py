@@ -14,7 +14,7 @@ import msgspec
 from fallow import __version__
 from fallow.doors.api import refusals, sessions
 from fallow.doors.api.bodies import WriteEndpoint
-from fallow.doors.api.questions import ONE, Endpoint, Parameter
+from fallow.doors.api.questions import OF_ALERT, ONE, Endpoint, Parameter
 
 PATH: Final = "/api/openapi.json"
 _REF: Final = "#/components/schemas/{name}"
@@ -70,7 +70,7 @@ def _operation(endpoint: Endpoint, schemas: Mapping[str, Any]) -> dict[str, Any]
 
 def _write_operation(write: WriteEndpoint, schemas: Mapping[str, Any]) -> dict[str, Any]:
     done = {"description": "Done."} if write.returns is None else _answer("Done.", schemas[repr(write.returns)])
-    named = [one for one in ONE if f"{{{one.name}}}" in write.path]
+    named = [one for one in (*ONE, *OF_ALERT) if f"{{{one.name}}}" in write.path]
     found = {
         "operationId": write.act.__name__.strip("_"), "summary": write.summary,
         "parameters": list(map(_parameter, named)),

@@ -78,8 +78,8 @@ async def open_people(
         )
         may = rights.Rights(gate, api, made.seen, time.monotonic)
         doing = deeds.Deeds(
-            seen=made.seen, hands=made.hands, mandate=options.mandate, kept=kept, changes=changes, on_lease=on_lease,
-            clock=clock, amend=latest.amend, leads=lambda: latest.leads,
+            api=api, seen=made.seen, hands=made.hands, mandate=options.mandate, kept=kept, changes=changes,
+            on_lease=on_lease, clock=clock, amend=latest.amend, leads=lambda: latest.leads,
         )
         asked = leader.LeaderDoor(
             api, await stack.enter_async_context(replicas.Replicas()), gate, leads=lambda: latest.leads,

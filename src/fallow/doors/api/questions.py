@@ -28,6 +28,7 @@ Read: TypeAlias = Callable[[str], Any]  # raises ValueError, one sentence
 NAMESPACE: Final = "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
 KIND: Final = "^[A-Za-z][-A-Za-z0-9.]{0,252}$"
 NAME: Final = "^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$"
+ALERT: Final = "^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
 
 
 class Parameter(msgspec.Struct, frozen=True, kw_only=True):
@@ -136,4 +137,8 @@ ONE: Final = (
     Parameter(name="namespace", help="Namespace of the workload.", in_path=True, pattern=NAMESPACE),
     Parameter(name="kind", help="Its kind, such as Deployment or Rollout.argoproj.io.", in_path=True, pattern=KIND),
     Parameter(name="name", help="Its name.", in_path=True, pattern=NAME),
+)
+OF_ALERT: Final = (
+    Parameter(name="budget", help="Name of the CostBudget.", in_path=True, pattern=NAME),
+    Parameter(name="alert", help="Name of one of its alerts.", in_path=True, pattern=ALERT),
 )

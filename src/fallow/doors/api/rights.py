@@ -1,7 +1,8 @@
 """What a person may: asked of the API server, which knows (SubjectAccessReview), for exactly what is wanted.
 
 To read a workload: `get` on it; to see all of them at once (lists, figures, live events): `get` on idlepolicies. To
-keep, pause or resume: `patch` on it. To freeze: `update` on idlepolicies. In mode `email` everybody reads, and nobody
+keep, pause or resume: `patch` on it. To freeze: `update` on idlepolicies. To acknowledge an alert: `patch` on its
+costbudget. In mode `email` everybody reads, and nobody
 does more than keep.
 
 In: a Person and a workload as people call it, or as we found it. Out: nothing, or Denied (403) that names the right
@@ -39,6 +40,7 @@ _REMEMBERED: Final[Seconds] = 30.0
 _MOST_ASKED: Final = 50  # kinds and namespaces of one list: each is a question to the API server
 SEE_ALL: Final = AccessWish("get", names.GROUP, names.POLICY_PLURAL)
 FREEZE: Final = AccessWish("update", names.GROUP, names.POLICY_PLURAL)
+SEE_ALERTS: Final = AccessWish("patch", names.GROUP, names.BUDGET_PLURAL)
 VERIFIED: Final = "a login: this dashboard runs with --dashboard-auth email, which knows nobody"
 _ONE_WORKLOAD = re.compile(r"/api/v1/workloads/([^/]+)/([^/]+)/([^/]+)(?:/.*)?")
 
@@ -71,6 +73,11 @@ class Rights:
 
     async def demand_patch_of(self, person: auth.Person, ref: cluster.Ref) -> None:
         await self._demand(person, [self._wish("patch", ref)], to=f"change {ref.short}")
+
+    async def demand_budget(self, person: auth.Person, name: str) -> None:
+        """Of who wants to mark an alert of it as seen; it need not be there."""
+        wish = msgspec.structs.replace(SEE_ALERTS, name=name)
+        await self._demand(person, [wish], to=f"acknowledge alerts of budget {name}")
 
     async def demand_freeze(self, person: auth.Person) -> None:
         await self._demand(person, [FREEZE], to="freeze")
@@ -116,6 +123,12 @@ class Rights:
         has = await self._has(person, FREEZE)
         lacks = VERIFIED if self._gate.mode == "email" else str(FREEZE)
         return MayTold(allowed=has, missing=None if has else lacks, command="fallow freeze --for 2h")
+
+    async def may_see_alerts(self, person: auth.Person) -> MayTold:
+        """Of all budgets."""
+        has = await self._has(person, SEE_ALERTS)
+        lacks = VERIFIED if self._gate.mode == "email" else str(SEE_ALERTS)
+        return MayTold(allowed=has, missing=None if has else lacks, command="fallow cost budget ack NAME ALERT")
 
     def wishes(self, verb: str, namespace: str, kind: str, name: str) -> list[AccessWish]:
         """One for each kind that people call so: who may not do it to all of them would have to say which is meant."""

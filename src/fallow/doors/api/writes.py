@@ -1,4 +1,4 @@
-"""What people change by the API: acknowledgements, pauses, resumes, freezes; and who they are.
+"""What people change by the API: acknowledgements, also of alerts, pauses, resumes, freezes; and who they are.
 
 In: requests, a FrontGate that knows who asks, Rights, Deeds. Out: routes, with the codes of docs/spec/idle.md, 13.
 Each write goes through the same gates in this order: who, how often, their own doing, what exactly, whether they may.
@@ -22,7 +22,7 @@ from fallow.doors.answers import deeds as answers
 from fallow.doors.answers.rights import MeTold
 from fallow.doors.api import auth, bodies, limits, refusals, sessions
 from fallow.doors.api.deeds import Deeds, Doer, standing_acks
-from fallow.doors.api.questions import KIND, NAME, NAMESPACE
+from fallow.doors.api.questions import ALERT, KIND, NAME, NAMESPACE
 from fallow.doors.api.refusals import Denied
 from fallow.doors.api.rights import VERIFIED, Rights
 from fallow.model import cluster, units
@@ -67,6 +67,10 @@ class PauseAsked(bodies.BodyShape, frozen=True, kw_only=True):
 
 
 class ResumeAsked(bodies.BodyShape, frozen=True, kw_only=True):
+    """Nothing to say."""
+
+
+class AlertSeenAsked(bodies.BodyShape, frozen=True, kw_only=True):
     """Nothing to say."""
 
 
@@ -117,6 +121,7 @@ class Writes:
         visit = known or sessions.make_visit()
         response = bodies.answer(MeTold(
             user=person.name, mode=self._gate.mode, may_freeze=await self._rights.may_freeze(person),
+            may_see_alerts=await self._rights.may_see_alerts(person),
             csrf=self._gate.seals.csrf(visit, person.name or ""),
         ))
         if not known:
@@ -128,7 +133,7 @@ class Writes:
         person = await self._gate.identify(request)
         if self._gate.mode == "email":
             if not email:
-                raise Denied(403, "Forbidden", "only acknowledgements are written here", missing=VERIFIED)
+                raise Denied(403, "Forbidden", "only acknowledgements of workloads are written here", missing=VERIFIED)
             where = limits.neighbourhood(self._gate.address(request))
             if not self._by_email.take(where, self._monotonic()):
                 many = f"more than {MOST_BY_EMAIL} a minute came from this address"
@@ -204,6 +209,15 @@ class Writes:
         workload = await self._find(request, person, doer, _read_path(request))
         return bodies.answer(answers.deed(await self._deeds.resume(doer, workload)), 202)
 
+    async def _see_alert(self, request: Request) -> Response:
+        person = await self._enter(request)
+        await bodies.read(request, AlertSeenAsked, may_be_empty=True)
+        budget, alert = request.path_params["budget"], request.path_params["alert"]
+        if not re.fullmatch(NAME, budget) or not re.fullmatch(ALERT, alert):
+            raise Denied(400, "BadName", "that is no name of a budget or of an alert")
+        await self._rights.demand_budget(person, budget)
+        return bodies.answer(await self._deeds.see_alert(Doer(person.by), budget, alert))
+
     async def _show_freeze(self, request: Request) -> Response:
         await self._rights.guard(request)
         return bodies.answer(answers.freeze(self._standing(), self._clock()))
@@ -272,6 +286,7 @@ def _read_path(request: Request) -> tuple[str, str, str]:
 
 
 _ACK: Final = "/api/v1/acks/{namespace}/{kind}/{name}"
+_ALERT: Final = "/api/v1/cost/budgets/{budget}/alerts/{alert}/ack"
 WRITES: Final = (
     bodies.WriteEndpoint(path="/api/v1/me", method="GET", summary="Who asks, and the token that writes must carry",
                          act=Writes._show_me, status=200, returns=MeTold, is_shown=True),
@@ -282,6 +297,8 @@ WRITES: Final = (
                          act=Writes._pause, status=202, asks=PauseAsked, returns=answers.DeedTold),
     bodies.WriteEndpoint(path=f"{_ONE}/resume", method="POST", summary="Bring it back as it was",
                          act=Writes._resume, status=202, asks=ResumeAsked, returns=answers.DeedTold),
+    bodies.WriteEndpoint(path=_ALERT, method="POST", summary="Mark an alert of a budget as seen in this period",
+                         act=Writes._see_alert, status=200, asks=AlertSeenAsked, returns=answers.AlertSeen),
     bodies.WriteEndpoint(path="/api/v1/freeze", method="GET", summary="Whether notices and pauses are held back",
                          act=Writes._show_freeze, status=200, returns=answers.FreezeStanding, is_shown=True),
     bodies.WriteEndpoint(path="/api/v1/freeze", method="POST", summary="Hold notices and pauses back, or no longer",

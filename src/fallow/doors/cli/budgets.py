@@ -262,7 +262,7 @@ budget = click.Command(
     "as seen, which needs the right to update that budget and changes nothing else.",
     params=[
         click.Argument(["names"], metavar="[NAME | test NAME | ack NAME ALERT]", nargs=-1),
-        *where_options.cluster_options(), show.output_option, *_told_options(),
+        *where_options.cluster_options(), where_options.prometheus_option(), show.output_option, *_told_options(),
     ],
 )
 override = click.Command(
@@ -275,10 +275,11 @@ override = click.Command(
                      help="How long, e.g. 4h; the daemon heeds at most --cost-max-override-hours (72)."),
         click.Option(["--reason"], default="", help="Why, for the others who read it."),
         click.Option(["--end"], is_flag=True, help="End an override."), *where_options.cluster_options(),
+        where_options.prometheus_option(),
     ],
 )
 lift = click.Command(
     "lift", callback=_lift, context_settings=flags.CONTEXT,
     help="Take the gate away from every pod that waits for this CostBudget. New pods still meet it: see override.",
-    params=[_NAME, *where_options.cluster_options()],
+    params=[_NAME, *where_options.cluster_options(), where_options.prometheus_option()],
 )

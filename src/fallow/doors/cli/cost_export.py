@@ -144,7 +144,8 @@ def _write_parquet(file: IO[str], rows: Iterator[HourRow]) -> int:
     """By way of CSV: DuckDB reads it in pieces, and says of which type each column is."""
     duckdb, count = _load_duckdb(), 0
     numbers = (
-        "cost", "use_cost", "gpu_hours", "unpriced_gpu_hours", "energy_kwh", "energy_cost", "energy_co2_kg",
+        "cost", "use_cost", "list_cost", "gpu_hours", "unpriced_gpu_hours", "energy_kwh", "energy_cost",
+        "energy_co2_kg",
     )
     columns = HourRow.__struct_fields__
     with tempfile.NamedTemporaryFile("w", suffix=".csv", newline="", encoding="utf-8") as plain:

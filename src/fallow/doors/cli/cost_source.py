@@ -60,6 +60,7 @@ def options() -> list[click.Parameter]:
         click.Option(["--cost-store"], metavar="PATH|DSN",
                      help="Read this ledger, a file or a PostgreSQL DSN, and ask no daemon."),
         *map(flags.flag_option, cost_doors.ENERGY), *daemon, *where.cluster_options(),
+        where.prometheus_option(),
     ]
 
 

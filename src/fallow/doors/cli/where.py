@@ -8,7 +8,8 @@ from __future__ import annotations
 import click
 
 from fallow import settings
-from fallow.doors.cli import flags
+from fallow.doors.cli import flags, show
+from fallow.settings import readers
 
 CLUSTER = ("--kubeconfig", "--context")
 URL_VARIABLE, AUTH_VARIABLE = "FALLOW_DAEMON_URL", "FALLOW_DAEMON_AUTH"
@@ -16,6 +17,14 @@ URL_VARIABLE, AUTH_VARIABLE = "FALLOW_DAEMON_URL", "FALLOW_DAEMON_AUTH"
 
 def cluster_options() -> list[click.Option]:
     return [flags.flag_option(flag) for flag in settings.FLAGS if flag.name in CLUSTER]
+
+
+def prometheus_option() -> click.Option:
+    """For a command that asks none: who types it for all of them is not sent away."""
+    return click.Option(
+        ["--prometheus-url"], metavar="URL", expose_value=False, callback=show.checked(readers.http_url),
+        help="Accepted, as by other commands, and not used: costs come from the books.",
+    )
 
 
 def daemon_options(*also: str) -> list[click.Option]:

@@ -235,13 +235,16 @@ class CostBudgetStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True
     conditions: Annotated[tuple[BudgetCondition, ...], crd.keyed("type"), "Ready, Complete, Enforcing."] = ()
 
 
+_AMOUNT = ".spec['budget.amount','monthlyLimit']"  # a column has one path: whichever of the two is there
+
+
 def define() -> dict[str, Any]:
     """The CustomResourceDefinition to install."""
     return crd.define(
         names.BUDGET_KIND, names.BUDGET_PLURAL, "cb", "How much GPUs may cost, whom to tell and what happens then.",
         version=names.POLICY_VERSION, spec=CostBudgetSpec, status=CostBudgetStatus,
         columns=(
-            ("Amount", "number", ".spec.budget.amount"), ("Spend", "string", ".status.currentSpend"),
+            ("Amount", "number", _AMOUNT), ("Spend", "string", ".status.currentSpend"),
             ("Used%", "number", ".status.percentageUsed"), ("Status", "string", ".status.budgetStatus"),
             ("Enforcing", "boolean", ".status.enforcementActive"),
             ("Ready", "string", '.status.conditions[?(@.type=="Ready")].reason'),

@@ -182,7 +182,7 @@ class ScrapeSource:
 
     async def read_hour(self, held: rows.Holders, hour: Instant, now: Instant) -> tuple[usage.HourReading, ...]:
         found, facts = self._samples.hour(hour), self._samples.facts
-        return hours.fold(found, facts, held, self._witness, has_believed=True)
+        return hours.fold(found, facts, held, self._witness, has_believed=True, floors=self._floors.watts)
 
     async def read_use(self, held: rows.Holders, now: Instant) -> device_use.DeviceUse:
         found = self._samples.readings((device_use.WINDOW,), now)

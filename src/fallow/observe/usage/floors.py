@@ -21,8 +21,8 @@ Counts: TypeAlias = Callable[[labels.Facts], bool]  # whether a series does: not
 
 
 class Floors:
-    """The lowest power of a day of each board, learned now and then: for rules that ask for it, and for the canary of
-    models whose rated power nobody knows."""
+    """The lowest power of a day of each board, learned now and then: for rules that ask for it, for the canary of
+    models whose rated power nobody knows, and for who burned what of a GPU in parts."""
 
     def __init__(self) -> None:
         self.watts: dict[str, float] = {}

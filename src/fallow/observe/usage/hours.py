@@ -8,13 +8,17 @@ Invariant: what is not believable was not measured. What a device did that sever
 apart from what the pod's own processes did, which is.
 """
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
+import msgspec
 import numpy as np
 
 from fallow.clients.prometheus import client
-from fallow.model import usage
+from fallow.model import shares, usage
+from fallow.model.cost import Sharing
 from fallow.model.units import HOUR, Instant, Seconds
 from fallow.observe.usage import inquiry, labels, queries, rows, trust
 from fallow.observe.usage.asking import Question
@@ -47,11 +51,20 @@ def _ago(seconds: Seconds) -> str:
     return f" offset {queries.span(seconds)}" if seconds > 0 else ""
 
 
+def is_any_shared(held: rows.Holders) -> bool:
+    """Does anybody hold a part of a GPU? Then what that draws when it does nothing counts."""
+    return any(
+        unit.sharing is not Sharing.exclusive
+        for pod in held.pods for unit in shares.held_by(pod, held.nodes.get(pod.node))
+    )
+
+
 def fold(
     found: Readings, facts: Sequence[labels.Facts], held: rows.Holders, witnesses: rows.Witnesses | None = None,
-    *, has_believed: bool = False,
+    *, has_believed: bool = False, floors: Mapping[str, float] = MappingProxyType({}),
 ) -> tuple[usage.HourReading, ...]:
-    """Series into readings, by whoever may be believed. Of several series of one GPU in one hand the highest counts."""
+    """Series into readings, by whoever may be believed. Of several series of one GPU in one hand the highest counts.
+    `floors`: the lowest power of each board."""
     gathered: dict[_Key, dict[str, float]] = {}
     keys: dict[int, _Key | None] = {}
     witness_of = witnesses or held.witness
@@ -66,9 +79,13 @@ def fold(
         if key is not None:
             known = gathered.setdefault(key, {})
             known[field] = max(value, known.get(field, 0.0))
-    return tuple(
+    readings = (
         usage.HourReading(node=key[0], namespace=key[1], pod=key[2], gpu=key[3], **found)
         for key, found in sorted(gathered.items())
+    )
+    return tuple(
+        msgspec.structs.replace(one, floor_watts=floor) if (floor := floors.get(one.board, math.nan)) >= 0 else one
+        for one in readings
     )
 
 

@@ -8,6 +8,7 @@ the next but what labels mean, how often jobs are scraped, the lowest power of a
 idle.
 """
 
+import contextlib
 import logging
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -221,7 +222,8 @@ class PrometheusSource:
             self._paces.meet(learned, window)
 
     async def _learn_floors(self, answers: asking.Answers, held: rows.Holders, now: Instant) -> asking.Answers:
-        """A day of power is a lot to read: only where a rule or a model without a rating needs it."""
+        """A day of power is a lot to read: only where a rule, a model without a rating or the energy of a GPU in parts
+        needs it."""
         learned = await self._asker.ask(self._inquiry.about_floors(), now)
         self._jobs.catch_up(self._books.facts)  # a day has series that the window has not
         has_believed = self._has_believed
@@ -358,7 +360,12 @@ class PrometheusSource:
         except asking.NoEvidence as nothing:
             raise errors.BadAnswer(str(nothing)) from nothing
         self._jobs.catch_up(self._books.facts)
-        return hours.fold(answers.readings, self._books.facts, held, has_believed=self._has_believed)
+        if self._floors.are_due(now) and hours.is_any_shared(held):
+            with contextlib.suppress(asking.NoEvidence):  # the hour counts all the same
+                await self._learn_floors(answers, held, now)
+        return hours.fold(
+            answers.readings, self._books.facts, held, has_believed=self._has_believed, floors=self._floors.watts
+        )
 
     async def read_use(self, held: rows.Holders, now: Instant) -> device_use.DeviceUse:
         try:

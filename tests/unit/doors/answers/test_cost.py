@@ -2,6 +2,7 @@
 
 import json
 from decimal import Decimal
+from typing import Any
 
 import msgspec
 import pytest
@@ -16,10 +17,16 @@ from fallow.doors.answers.allocation import AllocationAsk
 from fallow.doors.answers.cost_books import AttributionAsk, CostBooks, SpendAsk
 from fallow.doors.cli import cost_pages
 from fallow.model import cost, gpus, units
-from fallow.model.cost import DAY, HOUR, PAYER, BudgetReading, CostFilter, SpendState
+from fallow.model.cost import DAY, HOUR, PAYER, WHOLE, BudgetReading, CostFilter, SpendState
 from fallow.model.energy import EnergyTerms
 from fallow.model.policies import budget_crd
+from fallow.model.price_book import PriceBook
+from fallow.model.price_table import PriceRow
+from fallow.model.seen import Known
 from fallow.model.windows import TimeSpan
+from fallow.observe.prices import PricesSeen
+from fallow.stories.prices import PricesTurn
+from fallow.wiring.billing import NodeBilling
 
 DAY_BEFORE = TimeSpan(YESTERDAY, TODAY)
 NAMESPACE, TEAM = cost_books.NAMESPACE, cost_books.TEAM
@@ -110,6 +117,83 @@ async def test_a_charge_says_as_focus_does_how_it_is_priced_and_of_when_and_whos
     assert (charge["SubAccountId"], charge["PricingUnit"], charge["PricingQuantity"]) == ("red", "GPU-Hours", "1")
     assert charge["ChargePeriodStart"][:7] + "-01T00:00:00Z" == charge["BillingPeriodStart"]
     assert charge["BillingPeriodStart"] < charge["ChargePeriodEnd"] <= charge["BillingPeriodEnd"]
+
+
+def listing(*rows: PriceRow) -> NodeBilling:
+    billing = NodeBilling(region="", clock=lambda: NOW)
+    billing.take(PricesTurn(NOW, PricesSeen(at=NOW, book=Known(PriceBook(given=rows, shipped=())))))
+    return billing
+
+
+def list_price(per_hour: str, **said: Any) -> PriceRow:
+    """Of 8 GPUs."""
+    return PriceRow(
+        instance_type="p4d.24xlarge", region="us-east-1", gpus=8, price=Decimal(per_hour), source="list",
+        retrieved_at=NOW, **said,
+    )
+
+
+SPOT, RESERVED = cost.CapacityType.spot, cost.CapacityType.reserved
+
+
+async def find_charge(
+    billing: NodeBilling, *some: Any, energy: EnergyTerms | None = None, **said: Any
+) -> dict[str, Any]:
+    """What FOCUS says of a quarter of a GPU that was held for an hour."""
+    held = some or cost_scenes.held(
+        "GPU-9", YESTERDAY, YESTERDAY + HOUR, cost_scenes.key("red", "x", **said), use=0.5, share=WHOLE // 4
+    )
+    async with cost_scenes.opened(held) as ledger:
+        books = CostBooks(ledger=ledger, list_price=billing.find_on_demand, energy=energy or EnergyTerms())
+        (found,) = cost_hours.make_focus((await cost_hours.read_hours(books, DAY_BEFORE)).items)
+    assert found["BilledCost"] == found["EffectiveCost"] == found["ContractedCost"]
+    return found
+
+
+@pytest.mark.parametrize("capacity", [SPOT, RESERVED, cost.CapacityType.on_demand])
+async def test_what_a_charge_would_have_cost_on_demand_is_its_list_cost(capacity):
+    """A quarter of a GPU, of 8 for 40 an hour: 1.25. It was paid at 4.09625 a GPU."""
+    found = await find_charge(listing(list_price("40")), capacity_type=capacity)
+    assert (found["ListCost"], found["x_IsListCostKnown"]) == ("1.25", "true")
+    assert found["ContractedCost"] == "1.0240625"
+
+
+async def test_the_list_price_is_that_of_the_hour():
+    change = float(YESTERDAY + HOUR)
+    billing = listing(list_price("32", valid_to=change), list_price("48", valid_from=change))
+    key = cost_scenes.key("red", "x", capacity_type=SPOT)
+    async with cost_scenes.opened(cost_scenes.held("GPU-9", YESTERDAY, YESTERDAY + 2 * HOUR, key)) as ledger:
+        books = CostBooks(ledger=ledger, list_price=billing.find_on_demand)
+        found = list(cost_hours.make_focus((await cost_hours.read_hours(books, DAY_BEFORE)).items))
+    assert [one["ListCost"] for one in found] == ["4", "6"]
+
+
+@pytest.mark.parametrize("billing", [
+    listing(), NodeBilling(region="", clock=lambda: NOW), listing(list_price("9", capacity_type=SPOT)),
+    listing(list_price("40", valid_from=NOW)),
+], ids=["no row", "no book", "spot alone", "later"])
+async def test_where_no_list_price_is_known_the_list_cost_is_what_was_paid_and_that_is_said(billing):
+    found = await find_charge(billing, capacity_type=SPOT)
+    assert (found["ListCost"], found["x_IsListCostKnown"]) == (found["BilledCost"], "false")
+
+
+async def test_no_discount_is_made_up_for_hours_without_a_price_or_of_machines_that_never_ran():
+    billing = listing(list_price("40"))
+    of = cost_scenes.key("red", "x", capacity_type=SPOT)
+    free = await find_charge(billing, *cost_scenes.held("GPU-9", YESTERDAY, YESTERDAY + HOUR, of, rate=None))
+    assert (free["BilledCost"], free["ListCost"], free["x_UnpricedGpuHours"]) == ("0", "0", "1")
+    of = cost_scenes.key(cost.UNUSED_COMMITMENT, capacity_type=RESERVED)
+    never = await find_charge(billing, *cost_scenes.held("GPU-9", YESTERDAY, YESTERDAY + HOUR, of))
+    assert (never["ListCost"], never["x_IsListCostKnown"]) == (never["BilledCost"], "false")
+
+
+async def test_where_energy_is_in_the_cost_it_is_in_the_list_cost():
+    some = cost_scenes.held(
+        "GPU-9", YESTERDAY, YESTERDAY + HOUR, cost_scenes.key("red", "x", capacity_type=SPOT), energy=3_600_000_000
+    )
+    terms = EnergyTerms(price=Decimal("0.3"), in_cost=True)
+    found = await find_charge(listing(list_price("40")), *some, energy=terms)
+    assert (found["ListCost"], found["BilledCost"]) == ("5.3", "4.39625")
 
 
 async def test_a_price_that_is_too_old_and_was_used_is_named():

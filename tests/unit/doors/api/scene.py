@@ -199,7 +199,7 @@ async def open_scene(
         )
         scene.rights = rights.Rights(scene.gate, api, scene.seen, lambda: scene.ticks)
         scene.deeds = deeds.Deeds(
-            seen=scene.seen, hands=hands, mandate=MANDATE, kept=kept, changes=changes, on_lease=on_lease,
+            api=api, seen=scene.seen, hands=hands, mandate=MANDATE, kept=kept, changes=changes, on_lease=on_lease,
             clock=lambda: scene.now, leads=lambda: scene.leads,
         )
         if follows:

@@ -18,6 +18,7 @@ from fallow.account import audit
 from fallow.doors.api import writes
 from fallow.model import units
 from fallow.model.history import CameBy, Happened
+from fallow.model.policies import budget_crd
 from fallow.sim.servers import store as stores
 
 LLM: dict[str, Any] = {"namespace": "ml", "kind": "Deployment", "name": "llm"}
@@ -324,3 +325,97 @@ async def test_without_an_audit_nothing_takes_gpus_away(tmp_path: Path) -> None:
         assert (await scene.ask("POST", "/api/v1/acks", {**LLM, "hours": 5}, **ADA)).status == 201
         written = {entry.type for entry in await scene.audited()}
         assert written == {Happened.kept, Happened.refused, Happened.resumed}
+
+
+# ---- alerts of budgets -----------------------------------------------------------------------------------------------
+
+
+SEEN = "/api/v1/cost/budgets/{}/alerts/{}/ack"
+
+
+def put_budget(scene: Scene, name: str = "team-ml", **annotations: str) -> None:
+    scene.store.create(budget_crd.define())
+    scene.store.create({
+        "apiVersion": "gpuautoscaler.io/v1alpha1", "kind": "CostBudget",
+        "metadata": {"name": name, "annotations": annotations},
+        "spec": {
+            "scope": {"type": "cluster"}, "budget": {"amount": 1000},
+            "alerts": [{"threshold": 80}, {"name": "spent", "threshold": 100}],
+        },
+        "status": {"period": {"start": "2026-11-01T00:00:00Z", "end": "2026-12-01T00:00:00Z"}},
+    })
+
+
+def budget_of(scene: Scene, name: str = "team-ml") -> Any:
+    entry = scene.store.find(stores.Key(names.GROUP, "CostBudget", "", name))
+    assert entry is not None
+    return entry.object
+
+
+async def test_an_alert_is_marked_as_seen_in_its_period_and_that_is_audited_once(scene: Scene) -> None:
+    put_budget(scene, **{names.ALERT_ACK: "spent"})
+    before = budget_of(scene)
+    answer = await scene.ask("POST", SEEN.format("team-ml", "at-80"), **ADA)
+    assert (answer.status, answer.body) == (200, {"budget": "team-ml", "alert": "at-80", "wasSeen": False})
+    after = budget_of(scene)
+    assert after["metadata"]["annotations"] == {names.ALERT_ACK: "at-80@2026-11-01T00:00:00Z,spent"}
+    read, was = budget_crd.parse(after), budget_crd.parse(before)
+    assert (read.alerts, read.amount, after["status"]) == (was.alerts, was.amount, before["status"])
+    again = await scene.ask("POST", SEEN.format("team-ml", "at-80"), {}, **ADA)
+    assert (again.status, again.body["wasSeen"]) == (200, True)
+    (entry,) = await scene.audited()
+    assert (entry.type, entry.actor, entry.source) == (Happened.alert_seen, "api:ada", CameBy.api)
+    assert entry.sentence == "alert at-80 of budget team-ml was seen"
+
+
+async def test_who_may_not_change_the_budget_marks_nothing_and_learns_of_none(scene: Scene) -> None:
+    put_budget(scene)
+    for token in ("of-bob", "of-eve"):
+        for budget in ("team-ml", "nobody"):
+            answer = await scene.ask("POST", SEEN.format(budget, "at-80"), token=token)
+            assert (answer.status, answer.body["missing"]) == (403, "patch on costbudgets")
+        told = (await scene.ask("GET", "/api/v1/me", token=token)).body["maySeeAlerts"]
+        assert (told["allowed"], told["missing"]) == (False, "patch on costbudgets")
+    assert (await scene.ask("POST", SEEN.format("team-ml", "at-80"))).status == 401
+    assert (await scene.ask("GET", "/api/v1/me", **ADA)).body["maySeeAlerts"]["allowed"] is True
+    assert budget_of(scene)["metadata"]["annotations"] == {}
+    assert {entry.type for entry in await scene.audited()} == {Happened.refused}
+
+
+@pytest.mark.parametrize(("budget", "alert", "status", "code"), [
+    ("nobody", "at-80", 404, "NotFound"), ("team-ml", "at-90", 404, "NotFound"), ("Team", "at-80", 400, "BadName"),
+    ("team-ml", "a%2C-b", 400, "BadName"), ("team-ml", "at-80@x", 400, "BadName"), ("..", "at-80", 404, ""),
+    ("team-ml", "a" * 64, 400, "BadName"),
+])
+async def test_an_alert_that_is_none_is_refused(scene: Scene, budget: str, alert: str, status: int, code: str) -> None:
+    put_budget(scene)
+    answer = await scene.ask("POST", SEEN.format(budget, alert), **ADA)
+    assert (answer.status, answer.code if code else code) == (status, code)
+    assert budget_of(scene)["metadata"]["annotations"] == {}
+
+
+async def test_an_address_alone_marks_no_alert(open_door: Scene) -> None:
+    put_budget(open_door)
+    answer = await open_door.press("POST", SEEN.format("team-ml", "at-80"), {})
+    assert (answer.status, answer.code) == (403, "Forbidden")
+    assert budget_of(open_door)["metadata"]["annotations"] == {}
+
+
+async def test_another_page_of_the_same_browser_marks_no_alert(scene: Scene) -> None:
+    """The cookies of who is logged in come along; the token of our page does not."""
+    put_budget(scene)
+    await scene.ask("POST", "/api/v1/login", {"token": "of-ada"}, headers={"Origin": scene.origin})
+    for headers in ({"Origin": scene.origin}, {"Origin": "https://evil.example"}):
+        answer = await scene.ask("POST", SEEN.format("team-ml", "at-80"), {}, headers=headers)
+        assert (answer.status, budget_of(scene)["metadata"]["annotations"]) == (403, {})
+    answer = await scene.press("POST", SEEN.format("team-ml", "at-80"), {})
+    assert (answer.status, answer.body["wasSeen"]) == (200, False)
+
+
+async def test_in_dry_run_no_alert_is_marked_and_the_command_that_does_is_named() -> None:
+    async with open_scene("kube", dry_run="client") as scene:
+        put_budget(scene)
+        answer = await scene.ask("POST", SEEN.format("team-ml", "at-80"), **ADA)
+        assert (answer.status, answer.code) == (409, "DryRun")
+        assert "fallow cost budget ack team-ml at-80" in answer.message
+        assert budget_of(scene)["metadata"]["annotations"] == {}

@@ -97,6 +97,25 @@ async def test_a_week_differs_from_a_day_of_the_same_namespace(tmp_path, monkeyp
         assert json.loads(done.stdout, parse_float=Decimal)["total"] == Decimal(said)
 
 
+def test_who_names_a_prometheus_hears_the_same_for_the_books_need_none(store):
+    named = ("--prometheus-url", "http://127.0.0.1:9")
+    for words in (("cost", "--last", "7d"), ("cost", "report", "--last", "7d"), ("cost", "roi"), ("cost", "prices")):
+        plain = run(*words, "--cost-store", store)
+        for program in (main.fallow, main.gpu_autoscaler):
+            done = run(*words, *named, "--cost-store", store, program=program)
+            assert (done.exit_code, done.output) == (0, plain.output)
+        assert run(*words, "--cost-store", store, PROMETHEUS_URL=named[1]).output == plain.output
+    assert run("cost", *named, "roi", "--cost-store", store).exit_code == 0  # and wherever it stands
+    wrong = run("cost", "--prometheus-url", "banana", "--cost-store", store)
+    assert (wrong.exit_code, "'banana' is not an address" in wrong.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("command", ["budget", "override", "lift", "export"])
+def test_every_command_about_costs_takes_a_prometheus(command):
+    done = run("cost", command, "--prometheus-url", "http://127.0.0.1:9", "--help")
+    assert done.exit_code == 0, done.output
+
+
 @pytest.mark.parametrize("form", ["table", "detailed"])
 def test_printed_rows_come_to_the_printed_total(store, form):
     done = run("cost", "--last", "1d", "--format", form, "--cost-store", store)
@@ -371,7 +390,8 @@ def test_focus_has_its_columns_and_the_same_money(store, tmp_path):
     for row in rows:
         parts = ("UsedCost", "AllocatedUnusedCost", "HeldIdleCost", "UseUnknownCost", "UnallocatedCost")
         assert sum(Decimal(row[f"x_{part}"]) for part in parts) == Decimal(row["BilledCost"])
-        assert (row["ListCost"], row["ContractedCost"]) == ("", row["BilledCost"])  # list prices are not kept
+        same = {row[name] for name in ("BilledCost", "EffectiveCost", "ContractedCost", "ListCost")}
+        assert (same, row["x_IsListCostKnown"]) == ({row["BilledCost"]}, "false")  # a ledger keeps no list prices
         assert (row["ChargeCategory"], row["PricingUnit"], row["PricingCategory"]) == ("Usage", "GPU-Hours", "Standard")
         assert (row["BillingPeriodStart"], row["BillingPeriodEnd"]) == ("2026-11-01T00:00:00Z", "2026-12-01T00:00:00Z")
     [red] = [row for row in rows if row["SubAccountId"] == "red" and row["ChargePeriodStart"] == rfc3339(YESTERDAY)]

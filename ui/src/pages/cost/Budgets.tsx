@@ -1,7 +1,9 @@
 // Budgets: of each what is left of it in its period, an even pace beside it, and where it is heading.
-import type { BudgetsPage, BudgetTold } from "../../api";
+import { useState } from "preact/hooks";
+import { seeAlert } from "../../acts";
+import type { AlertFired, BudgetsPage, BudgetTold, Me } from "../../api";
 import { at } from "../../clock";
-import type { Answer } from "../../ask";
+import { ME, useAnswer, type Answer } from "../../ask";
 import { Chart } from "../../parts/chart";
 import { Glyph } from "../../parts/Glyph";
 import { Answered, Head } from "../../parts/small";
@@ -75,19 +77,54 @@ function Budget({ of, currency, now, since }: { of: BudgetTold; currency: string
         )}
       </div>
       <Burn of={of} currency={currency} />
-      <p class="q xs">{told(of, currency, now, since).join(" ")}</p>
+      <p class="q xs">
+        {known(of, now, since).join(" ")} <Alerts of={of} now={now} />
+        {told(of, currency, now).join(" ")}
+      </p>
     </article>
   );
 }
 
+/** Each that fired, and a press that says somebody has seen it. */
+function Alerts({ of, now }: { of: BudgetTold; now: number }) {
+  const [seen, put] = useState<string[]>([]);
+  const may = useAnswer<Me>(ME).data?.maySeeAlerts?.allowed;
+  const idOf = (one: AlertFired) => `${one.alert} ${one.at}`; // in the next period it fires anew
+  const see = async (one: AlertFired) => (await seeAlert(of.budget, one.alert)) && put((before) => [...before, idOf(one)]);
+  return of.alerts.map((one) => {
+    const isSeen = one.isSeen || seen.includes(idOf(one));
+    return (
+      <span key={one.alert}>
+        Alert “{one.alert}” fired {time(at(one.at), now)}
+        {isSeen ? ", seen" : ""}.{" "}
+        {may && !isSeen && (
+          <button
+            type="button"
+            class="plain l"
+            aria-label={`Mark alert ${one.alert} of ${of.budget} as seen`}
+            onClick={() => void see(one)}
+          >
+            Mark as seen.
+          </button>
+        )}{" "}
+      </span>
+    );
+  });
+}
+
 const sentence = (text: string) => text.charAt(0).toUpperCase() + text.slice(1) + (/[.!?]$/.test(text) ? "" : ".");
-/** What happened to it and what is wrong with it, a sentence each. */
-function told(of: BudgetTold, currency: string, now: number, since: string | null): string[] {
+/** Of when this is, a sentence each. */
+function known(of: BudgetTold, now: number, since: string | null): string[] {
   const said = [of.at ? `As of ${time(at(of.at), now)}.` : "Never looked at."];
   if (since && of.period && at(of.period.start) < at(since))
     said.push(`Books are kept since ${time(at(since), now)}; what was spent before is not known.`);
-  said.push(...of.alerts.map((one) => `Alert “${one.alert}” fired ${time(at(one.at), now)}${one.isSeen ? ", seen" : ""}.`));
   if (!of.alerts.length && of.mode) said.push("No alert fired.");
+  return said;
+}
+
+/** What happened to it and what is wrong with it, a sentence each. */
+function told(of: BudgetTold, currency: string, now: number): string[] {
+  const said: string[] = [];
   if (of.mode) said.push(of.mode === "alert" ? "Alert only." : `When it is spent: ${of.mode}${of.isEnforced ? ", now" : ""}.`);
   if (of.mode !== "alert" && of.why) said.push(sentence(of.why));
   if (of.override)

@@ -41,6 +41,7 @@ const KIND: Record<DecidedType, [string, GlyphName]> = {
   moveBegun: ["Pod is moved", "rest"],
   podMoved: ["Pod moved", "busy"],
   moveStopped: ["Move stopped", "kept"],
+  alertSeen: ["Alert seen", "busy"],
 };
 type Filter = "all" | "nodes" | "pauses" | "notices" | "keeps" | "resumes" | "refused" | "failures" | "people";
 const TYPES: Record<Filter, DecidedType[] | null> = {
@@ -52,7 +53,7 @@ const TYPES: Record<Filter, DecidedType[] | null> = {
   resumes: ["resumed", "broughtBack", "regretted"],
   refused: ["refused"],
   failures: ["failed", "noDecision"],
-  people: ["kept", "resumed", "refused", "regretted", "broughtBack", "frozen", "unfrozen", "paused"],
+  people: ["kept", "resumed", "refused", "regretted", "broughtBack", "frozen", "unfrozen", "paused", "alertSeen"],
 };
 const LABEL: [Filter, string][] = [
   ["all", "All"],
