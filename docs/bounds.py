@@ -26,11 +26,12 @@ USER = f"system:serviceaccount:{roles.HOME}:gpu-pruner"
 GROUP = "admissionregistration.k8s.io"
 ABOUT = """# Made from the code by `make docs`.
 # Bounds on gpu-pruner's own account. Whoever may patch a Deployment may run anything in it; this policy lets that one
-# account change only what a pause changes, and the mark of a restart that a GPUSharingPolicy asks for; and nothing at
-# all in protected namespaces; of nodes with GPUs the cordon, with the record that tells why, two taints of its own,
-# labels of its own and two for NVIDIA's programs; a pod goes only by a request that names its uid and leaves it time, a
-# node only with the record that its machine was told to go, a template of claims only if it is one of ours; in its own
-# namespace it runs nothing but pause. No other account is touched.
+# account change only what a pause changes, and the mark of a restart that a GPUSharingPolicy asks for; of a kind whose
+# role does not give the verb `pause` only the marks of a back-off of sharing; and nothing at all in protected
+# namespaces; of nodes with GPUs the cordon, with the record that tells why, two taints of its own, labels of its own
+# and two for NVIDIA's programs; a pod goes only by a request that names its uid and leaves it time, a node only with
+# the record that its machine was told to go, a template of claims only if it is one of ours; in its own namespace it
+# runs nothing but pause. No other account is touched.
 # For another account than the shipped one change the matchCondition; for other protected namespaces the expression
 # that lists them.
 """
@@ -286,6 +287,14 @@ def _restart_rule() -> str:
     return f"!(variables.what in {_words(_RESTARTED)}) || {new} == {old} || ({told})"
 
 
+def _back_off_rule() -> str:
+    """Who may patch a kind for the sake of sharing alone marks a back-off, and restarts what it hurt."""
+    marks = f"k in {_words((*names.BACKOFF_MARKS, names.SHARING_RESTARTED))} || {_COUNTED}"
+    restarts = _same_but("variables.spec", "variables.oldSpec", [(*_TEMPLATE_NOTES, names.RESTARTED_AT)])
+    spec = f"variables.spec == variables.oldSpec || (variables.what in {_words(_RESTARTED)} && {restarts})"
+    return f"variables.pauses || ({_same('variables.notes', 'variables.oldNotes', marks)} && ({spec}))"
+
+
 def _spoken(pointer: str) -> str:
     return ".".join(pointers.parts(pointer)).replace(f".{pointers.EVERY}", "[]")
 
@@ -353,6 +362,10 @@ def _variables() -> Mapping[str, str]:
                  f"request.operation in ['CREATE', 'DELETE'] && {_is_template()}",
         "ends": _ends(),
         "oldData": "request.operation == 'CREATE' ? {} : dyn(oldObject)[?'data'].orValue({})",
+        # The authorizer is asked for a verb that no request has: the roles by which kinds are paused give it.
+        "pauses": f"!(variables.what in {_words((*map(_resource, kinds.KINDS), _DAEMONS))}) || "
+                  "authorizer.group(request.resource.group).resource(request.resource.resource)"
+                  f".namespace(variables.place).check('{roles.PAUSE}').allowed()",
         "stops": f"{{{listed}}}[?variables.what].orValue([])",
         "notes": "dyn(object).metadata[?'annotations'].orValue({})",
         "oldNotes": "dyn(oldObject).metadata[?'annotations'].orValue({})",
@@ -390,6 +403,8 @@ def _list_changes() -> list[tuple[str, str]]:
          _same("dyn(object).metadata", "dyn(oldObject).metadata",
                f"k in {_words(_KEPT_BY_SERVER)} || (k == 'labels' && variables.what == '{_NODE}') || "
                f"(k == 'finalizers' && variables.what == '{_CONFIG}')")),
+        (f"without the right to pause that kind (verb {roles.PAUSE}) nothing but the marks of a back-off of sharing is "
+         "its to change", _back_off_rule()),
         ("annotations of others are not its to change", _same("variables.notes", "variables.oldNotes", _OURS)),
         ("only metadata and spec are its to change",
          _same("dyn(object)", "dyn(oldObject)", "k in ['metadata', 'spec']")),

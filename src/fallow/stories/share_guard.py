@@ -137,8 +137,8 @@ class ShareGuardStory:
             self._metrics.add("gpu_autoscaler_sharing_reverts_total", 1, (owner.strategy, str(hurt.reason)))
 
     async def _revert_schedule(self, owner: SharedOwner, hurt: Hurt, now: Instant) -> None:
-        """Before the Job, which is not looked at again once it has its mark. Without the right (letter c) its own
-        further pods have whole GPUs all the same."""
+        """Before the Job, which is not looked at again once it has its mark. Without the right its own further
+        pods have whole GPUs all the same."""
         above = kinds.find_schedule(owner.workload)
         if above is None:
             return
