@@ -15,7 +15,7 @@ from fallow import names, telemetry
 from fallow.act import share_statuses
 from fallow.model import cluster as model
 from fallow.model import units
-from fallow.model.seen import Known
+from fallow.model.seen import Known, Register
 from fallow.model.share_hurts import HurtSeen, SharedOwner
 from fallow.model.units import HOUR
 from fallow.stories import share_guard
@@ -95,6 +95,7 @@ async def hurt(cluster: clusters.Cluster, *owners: tuple[Object, Object | None],
         story = share_guard.ShareGuardStory(
             sights=share_guard.GuardSights(
                 policies=lambda: Known(()), pods=lambda: world.pods, workloads=lambda: world.workloads, read=read,
+                namespaces=lambda: Register(world.namespaces), nodes=lambda: Register(world.nodes),
             ),
             acts=share_guard.GuardHands(hands=hands, statuses=share_statuses.ShareStatuses(hands.writer._api)),
             metrics=telemetry.Telemetry(),

@@ -74,7 +74,8 @@ def make_stories(ground: Groundwork) -> SharingStories:
     guard = guarding.ShareGuardStory(
         sights=guarding.GuardSights(
             policies=lambda: policies.seen, pods=lambda: ground.seen.pods,
-            workloads=lambda: ground.seen.workloads({}), read=asked and hurting.HurtReader(*asked).read,
+            workloads=lambda: ground.seen.workloads({}), namespaces=lambda: ground.seen.namespaces,
+            nodes=lambda: ground.seen.nodes, read=asked and hurting.HurtReader(*asked).read,
         ),
         acts=guarding.GuardHands(
             hands=ground.hands, statuses=statuses, enter=ground.kept.enter if ground.kept is not None else None,
