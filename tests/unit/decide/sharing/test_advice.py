@@ -145,7 +145,8 @@ def training(**more: Any) -> ShareFacts:
     (training(p95=0.05, per_hour=None), ""), (training(p95=0.05, prices={}), ""),
     (training(p95=0.05, per_hour=1.0), ""),  # it pays another price than the list's
     (training(p95=0.05, prices={"A100-80GB": 2.0, "L4": 2.0, "A10": 2.5}), ""),  # none is cheaper
-    (training(p95=0.05, use={"total": None}), ""), (training(p95=0.05, use={"peak": None}), ""), (training(p95=0.05, use={"p95": None}), ""),
+    (training(p95=0.05, use={"total": None}), ""), (training(p95=0.05, use={"peak": None}), ""),
+    (training(p95=0.05, use={"p95": None}), ""),
     (training(p95=0.05, use={"coverage": 0.79}), ""), (training(p95=0.05, each=0), ""),
     (training(p95=0.05, each=2, gpus=2.0, per_hour=4.0, peak=60_000), ""),  # how GPUs talk to each other nobody sees
     (facts(0.6, 0.3, p95=0.3, prices=BOOK), ""),  # it can share
