@@ -27,11 +27,11 @@ GROUP = "admissionregistration.k8s.io"
 ABOUT = """# Made from the code by `make docs`.
 # Bounds on gpu-pruner's own account. Whoever may patch a Deployment may run anything in it; this policy lets that one
 # account change only what a pause changes, and the mark of a restart that a GPUSharingPolicy asks for; of a kind whose
-# role does not give the verb `pause` only the marks of a back-off of sharing; and nothing at all in protected
-# namespaces; of nodes with GPUs the cordon, with the record that tells why, two taints of its own, labels of its own
-# and two for NVIDIA's programs; a pod goes only by a request that names its uid and leaves it time, a node only with
-# the record that its machine was told to go, a template of claims only if it is one of ours; in its own namespace it
-# runs nothing but pause. No other account is touched.
+# roles give the verb `back-off` and not `pause` only the marks of a back-off of sharing; and nothing at all in
+# protected namespaces; of nodes with GPUs the cordon, with the record that tells why, two taints of its own, labels of
+# its own and two for NVIDIA's programs; a pod goes only by a request that names its uid and leaves it time, a node only
+# with the record that its machine was told to go, a template of claims only if it is one of ours; in its own namespace
+# it runs nothing but pause. No other account is touched.
 # For another account than the shipped one change the matchCondition; for other protected namespaces the expression
 # that lists them.
 """
@@ -287,6 +287,12 @@ def _restart_rule() -> str:
     return f"!(variables.what in {_words(_RESTARTED)}) || {new} == {old} || ({told})"
 
 
+def _may(verb: str) -> str:
+    """That kind, there."""
+    asked = "authorizer.group(request.resource.group).resource(request.resource.resource).namespace(variables.place)"
+    return f"{asked}.check('{verb}').allowed()"
+
+
 def _back_off_rule() -> str:
     """Who may patch a kind for the sake of sharing alone marks a back-off, and restarts what it hurt."""
     marks = f"k in {_words((*names.BACKOFF_MARKS, names.SHARING_RESTARTED))} || {_COUNTED}"
@@ -362,10 +368,9 @@ def _variables() -> Mapping[str, str]:
                  f"request.operation in ['CREATE', 'DELETE'] && {_is_template()}",
         "ends": _ends(),
         "oldData": "request.operation == 'CREATE' ? {} : dyn(oldObject)[?'data'].orValue({})",
-        # The authorizer is asked for a verb that no request has: the roles by which kinds are paused give it.
+        # The authorizer is asked for verbs that no request has, and our roles give.
         "pauses": f"!(variables.what in {_words((*map(_resource, kinds.KINDS), _DAEMONS))}) || "
-                  "authorizer.group(request.resource.group).resource(request.resource.resource)"
-                  f".namespace(variables.place).check('{roles.PAUSE}').allowed()",
+                  f"{_may(roles.PAUSE)} || !{_may(roles.BACK_OFF)}",
         "stops": f"{{{listed}}}[?variables.what].orValue([])",
         "notes": "dyn(object).metadata[?'annotations'].orValue({})",
         "oldNotes": "dyn(oldObject).metadata[?'annotations'].orValue({})",

@@ -15,7 +15,8 @@ from fallow.settings.sharing import MIG_MAP, PLUGIN_MAP
 
 HOME, TEAM = "gpu-pruner-system", "my-team"  # where it runs; the one namespace it looks into, as an example
 READ, PATCH = ("get", "list", "watch"), ("patch",)
-PAUSE = "pause"  # a verb of our own: whoever patches a kind without it writes nothing but back-offs, by the bounds
+# Verbs of our own, for the bounds: who has the second for a kind, and not the first, only marks back-offs there.
+PAUSE, BACK_OFF = "pause", "back-off"
 ACT = (*PATCH, PAUSE)
 SECRETS = ("gpu-pruner-slack-webhook", "gpu-pruner-config")
 COSTS = (names.BUDGET_PLURAL, names.ATTRIBUTION_PLURAL)
@@ -231,7 +232,8 @@ def sharing(about: str) -> str:
 
 def backing_off(about: str) -> str:
     """Of the controller: every kind whose pods may share, also where it may not be paused."""
-    rules = [*_rules(kinds.KINDS, PATCH), _rule("apps", RESTARTED[2:], PATCH), _rule(*EVENTS)]
+    marks = (*PATCH, BACK_OFF)
+    rules = [*_rules(kinds.KINDS, marks), _rule("apps", RESTARTED[2:], marks), _rule(*EVENTS)]
     return _file(about, _grant("gpu-pruner-back-off", rules))
 
 
@@ -330,7 +332,7 @@ FILES: dict[str, Callable[[], str]] = {
     "deploy/sharing/15-back-off-role.yaml": partial(
         backing_off, "What gpu-pruner needs besides deploy/base/20-reader.yaml so that whoever is hurt by sharing gets "
         "whole GPUs back (--rewrite-requests true of the webhook): annotations on the owners of pods.\n# Never without "
-        "deploy/acting/15-bounds.yaml: where the verb `pause` is not given, too, they leave of this the marks of a "
+        "deploy/acting/15-bounds.yaml: where no other role gives the verb `pause`, they leave of this the marks of a "
         "back-off.",
     ),
     "deploy/consolidation/10-role.yaml": partial(

@@ -37,13 +37,24 @@ CHANGES: dict[str, list[Object]] = {
 FILES = ("base/20-reader.yaml", "acting/10-role.yaml", "sharing/10-role.yaml", "sharing/15-back-off-role.yaml")
 
 
-async def bind(cluster: clusters.Cluster) -> None:
-    """Our account with exactly what is shipped for the default letters and for sharing."""
+async def bind(cluster: clusters.Cluster, rules: list[Object]) -> None:
+    """Our account, with these rights."""
     system = f"{cluster.namespace}-own"
     await cluster.make_namespace(system)
     for thing in test_deploy.manifests(test_bounds.BOUNDS, namespace=system):
         await cluster.apply(thing)
-    cluster.kubeconfig = await shipped.account(cluster, "gpu-pruner", *FILES, namespace=system)
+    cluster.kubeconfig = await cluster.service_account("gpu-pruner", rules, namespace=system)
+
+
+async def wait_bound(thief: test_bounds.Thief, thing: Object) -> None:
+    async def is_bound() -> bool:
+        try:
+            await thief.send(thing, {"metadata": {"labels": {"a": "b"}}}, dryRun="All")
+        except clusters.Refused as refused:
+            return "gpu-pruner-bounds" in str(refused)
+        return False
+
+    await thief.cluster.wait_until(is_bound)
 
 
 def make_template() -> Object:
@@ -111,7 +122,7 @@ async def test_a_job_and_the_next_run_of_its_schedule_have_whole_gpus_though_job
     await cut_node(gate, {"1g.10gb": 3})
     policy = await make_policy(gate)
     owners = await make_owners(gate.cluster, place)
-    await bind(gate.cluster)
+    await bind(gate.cluster, shipped.rules(*FILES))
 
     async def shares(name: str) -> bool:
         probe = test_sharing_webhook.owned("next", owners[name])
@@ -141,18 +152,10 @@ async def test_a_job_and_the_next_run_of_its_schedule_have_whole_gpus_though_job
 @pytest.mark.accepts("idle", 56)
 async def test_with_the_rights_of_a_back_off_nothing_else_of_a_job_can_be_changed(cluster: clusters.Cluster) -> None:
     owners = await make_owners(cluster, cluster.namespace)
-    await bind(cluster)
+    await bind(cluster, shipped.rules(*FILES))
     until = units.rfc3339(time.time() + HOUR)
     async with test_bounds.thief_on(cluster) as thief:
-
-        async def is_bound() -> bool:
-            try:
-                await thief.send(owners["llm"], {"metadata": {"labels": {"a": "b"}}}, dryRun="All")
-            except clusters.Refused as refused:
-                return "gpu-pruner-bounds" in str(refused)
-            return False
-
-        await cluster.wait_until(is_bound)
+        await wait_bound(thief, owners["llm"])
         for name in ("night", "night-1", "alone", "agents"):
             thing = owners[name]
             for spec in CHANGES[thing["kind"]]:
@@ -172,3 +175,14 @@ async def test_with_the_rights_of_a_back_off_nothing_else_of_a_job_can_be_change
     for name, thing in owners.items():
         if name != "llm":
             assert (await cluster.refresh(thing))["spec"] == thing["spec"]
+
+
+async def test_a_role_from_before_the_verbs_pauses_as_before(cluster: clusters.Cluster) -> None:
+    """What was paused must come back though only the bounds were made anew."""
+    rules = [{"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["get", "patch"]}]
+    await bind(cluster, rules)
+    job = await make_job(cluster, cluster.namespace, "alone")
+    async with test_bounds.thief_on(cluster) as thief:
+        await wait_bound(thief, job)
+        await thief.send(job, {"metadata": {"annotations": {names.ORIGINAL_STATE: "{}"}}})
+        await thief.send(job, {"spec": {"suspend": False}})
