@@ -26,12 +26,12 @@ USER = f"system:serviceaccount:{roles.HOME}:gpu-pruner"
 GROUP = "admissionregistration.k8s.io"
 ABOUT = """# Made from the code by `make docs`.
 # Bounds on gpu-pruner's own account. Whoever may patch a Deployment may run anything in it; this policy lets that one
-# account change only what a pause changes, and the mark of a restart that a GPUSharingPolicy asks for; and nothing at
-# all in protected namespaces; of nodes with GPUs the cordon, with the record that tells why, two taints of its own,
-# labels of its own and two for NVIDIA's programs; of a budget which of its alerts somebody has seen; a pod goes only by
-# a request that names its uid and leaves it time, a node only with the record that its machine was told to go, a
-# template of claims only if it is one of ours; in its own namespace it runs nothing but pause. No other account is
-# touched.
+# account change only what a pause changes, and the mark of a restart that a GPUSharingPolicy asks for; of a kind whose
+# roles give the verb `back-off` and not `pause` only the marks of a back-off of sharing; and nothing at all in
+# protected namespaces; of nodes with GPUs the cordon, with the record that tells why, two taints of its own, labels of
+# its own and two for NVIDIA's programs; of a budget which of its alerts somebody has seen; a pod goes only by a request
+# that names its uid and leaves it time, a node only with the record that its machine was told to go, a template of
+# claims only if it is one of ours; in its own namespace it runs nothing but pause. No other account is touched.
 # For another account than the shipped one change the matchCondition; for other protected namespaces the expression
 # that lists them.
 """
@@ -288,6 +288,20 @@ def _restart_rule() -> str:
     return f"!(variables.what in {_words(_RESTARTED)}) || {new} == {old} || ({told})"
 
 
+def _may(verb: str) -> str:
+    """That kind, there."""
+    asked = "authorizer.group(request.resource.group).resource(request.resource.resource).namespace(variables.place)"
+    return f"{asked}.check('{verb}').allowed()"
+
+
+def _back_off_rule() -> str:
+    """Who may patch a kind for the sake of sharing alone marks a back-off, and restarts what it hurt."""
+    marks = f"k in {_words((*names.BACKOFF_MARKS, names.SHARING_RESTARTED))} || {_COUNTED}"
+    restarts = _same_but("variables.spec", "variables.oldSpec", [(*_TEMPLATE_NOTES, names.RESTARTED_AT)])
+    spec = f"variables.spec == variables.oldSpec || (variables.what in {_words(_RESTARTED)} && {restarts})"
+    return f"variables.pauses || ({_same('variables.notes', 'variables.oldNotes', marks)} && ({spec}))"
+
+
 def _spoken(pointer: str) -> str:
     return ".".join(pointers.parts(pointer)).replace(f".{pointers.EVERY}", "[]")
 
@@ -355,6 +369,9 @@ def _variables() -> Mapping[str, str]:
                  f"request.operation in ['CREATE', 'DELETE'] && {_is_template()}",
         "ends": _ends(),
         "oldData": "request.operation == 'CREATE' ? {} : dyn(oldObject)[?'data'].orValue({})",
+        # The authorizer is asked for verbs that no request has, and our roles give.
+        "pauses": f"!(variables.what in {_words((*map(_resource, kinds.KINDS), _DAEMONS))}) || "
+                  f"{_may(roles.PAUSE)} || !{_may(roles.BACK_OFF)}",
         "stops": f"{{{listed}}}[?variables.what].orValue([])",
         "notes": "dyn(object).metadata[?'annotations'].orValue({})",
         "oldNotes": "dyn(oldObject).metadata[?'annotations'].orValue({})",
@@ -393,6 +410,8 @@ def _list_changes() -> list[tuple[str, str]]:
          _same("dyn(object).metadata", "dyn(oldObject).metadata",
                f"k in {_words(_KEPT_BY_SERVER)} || (k == 'labels' && variables.what == '{_NODE}') || "
                f"(k == 'finalizers' && variables.what == '{_CONFIG}')")),
+        (f"without the right to pause that kind (verb {roles.PAUSE}) nothing but the marks of a back-off of sharing is "
+         "its to change", _back_off_rule()),
         ("annotations of others are not its to change", _same("variables.notes", "variables.oldNotes", _OURS)),
         ("only metadata and spec are its to change",
          _same("dyn(object)", "dyn(oldObject)", "k in ['metadata', 'spec']")),

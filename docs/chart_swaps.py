@@ -36,6 +36,7 @@ SETTINGS = f"(and {ON} .Values.settings)"
 MOUNTS = f"(or {DASHBOARD} {BOOKS} {SETTINGS})"
 PEERS = f"(and {DASHBOARD} .Values.dashboard.peers)"
 SHARES = f"(and {ACTS} .Values.sharing.enabled)"
+REWRITES = f"(and {ACTS} {WEBHOOK} .Values.admissionWebhook.rewriteRequests)"
 SCALES = f'(and {ACTS} {SCALING} (eq .Values.autoscaling.mode "act"))'
 EMPTIES = (
     f'(and {ACTS} .Values.binPacking.enabled (or (eq .Values.binPacking.consolidation.mode "act") '

@@ -15,6 +15,9 @@ from fallow.settings.sharing import MIG_MAP, PLUGIN_MAP
 
 HOME, TEAM = "gpu-pruner-system", "my-team"  # where it runs; the one namespace it looks into, as an example
 READ, PATCH = ("get", "list", "watch"), ("patch",)
+# Verbs of our own, for the bounds: who has the second for a kind, and not the first, only marks back-offs there.
+PAUSE, BACK_OFF = "pause", "back-off"
+ACT = (*PATCH, PAUSE)
 SECRETS = ("gpu-pruner-slack-webhook", "gpu-pruner-config")
 COSTS = (names.BUDGET_PLURAL, names.ATTRIBUTION_PLURAL)
 OURS = (names.POLICY_PLURAL, names.SHARING_POLICY_PLURAL, names.NODE_CONFIG_PLURAL, names.SCALING_POLICY_PLURAL, *COSTS)
@@ -118,7 +121,7 @@ def reader(about: str, *, one_namespace: bool) -> str:
 
 def acting(about: str, *, one_namespace: bool) -> str:
     on = [row for letter in names.DEFAULT_LETTERS for row in kinds.KINDS if row.letter == letter]
-    rules = [*_rules(on, PATCH), *_rules(STEERING, PATCH), _rule(*EVENTS)]
+    rules = [*_rules(on, ACT), *_rules(STEERING, PATCH), _rule(*EVENTS)]
     if not one_namespace:
         rules.append(_rule(names.GROUP, [names.BUDGET_PLURAL], PATCH, why=WITH_COSTS))
     parts = _grant("gpu-pruner-act", rules, TEAM if one_namespace else None)
@@ -129,7 +132,7 @@ def letter(one: str) -> str:
     on = [row for row in kinds.KINDS if row.letter == one]
     called = " and ".join(row.kind for row in on) if len(on) == 2 else names.LETTERS[one]
     about = f"What --enabled-resources needs for the letter {one}: {called}{FURTHER.get(one, '.')}"
-    rules = _rules(on, PATCH) or [_rule("*", ["*/scale"], ["get", "patch"])]
+    rules = _rules(on, ACT) or [_rule("*", ["*/scale"], ["get", "patch"])]
     return _file(about, _grant(f"gpu-pruner-act-{one}", rules))
 
 
@@ -229,6 +232,13 @@ def sharing(about: str) -> str:
     return _file(about, [*_grant("gpu-pruner-sharing", rules), *_grant("gpu-pruner-sharing", maps, where)])
 
 
+def backing_off(about: str) -> str:
+    """Of the controller: every kind whose pods may share, also where it may not be paused."""
+    marks = (*PATCH, BACK_OFF)
+    rules = [*_rules(kinds.KINDS, marks), _rule("apps", RESTARTED[2:], marks), _rule(*EVENTS)]
+    return _file(about, _grant("gpu-pruner-back-off", rules))
+
+
 def consolidation(about: str) -> str:
     kept = [_rule("coordination.k8s.io", ["leases"], READ[:1], only=[names.EXTENDER_LEASE],
                   why="Which places does the extender keep?")]
@@ -257,7 +267,7 @@ def leaving(about: str) -> str:
     """For as long as an uninstall takes: to give back whatever may be held, of every kind, also of those that are not
     switched on any more."""
     rules = [
-        *_rules(kinds.KINDS, PATCH), *_rules(STEERING, PATCH), _rule("*", ["*/scale"], ["get", "patch"]), *NODES[::2],
+        *_rules(kinds.KINDS, ACT), *_rules(STEERING, PATCH), _rule("*", ["*/scale"], ["get", "patch"]), *NODES[::2],
         _rule("", ["pods"], PATCH, why="Gates of budgets."),
         _rule("admissionregistration.k8s.io", HOOKS, ["get", "delete"], only=[names.WEBHOOK],
               why="First of all, or pods of what comes back would get gates."),
@@ -320,6 +330,12 @@ FILES: dict[str, Callable[[], str]] = {
     "deploy/sharing/10-role.yaml": partial(
         sharing, "What gpu-pruner needs besides deploy/base/20-reader.yaml so that GPUNodeConfigs can cut or share the "
         "GPUs of nodes, or pods be given parts of them by claims (--sharing act).",
+    ),
+    "deploy/sharing/15-back-off-role.yaml": partial(
+        backing_off, "What gpu-pruner needs besides deploy/base/20-reader.yaml so that whoever is hurt by sharing gets "
+        "whole GPUs back (--rewrite-requests true of the webhook): annotations on the owners of pods.\n# Never without "
+        "deploy/acting/15-bounds.yaml: where no other role gives the verb `pause`, they leave of this the marks of a "
+        "back-off.",
     ),
     "deploy/consolidation/10-role.yaml": partial(
         consolidation, "What gpu-pruner needs besides deploy/base/20-reader.yaml to empty nodes that are hardly used "

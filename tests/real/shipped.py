@@ -103,9 +103,11 @@ def _shipped() -> dict[str, set[Right]]:
 
 def _made(seen: set[Any]) -> set[Right]:
     """An apply of what is not there yet needs `create`, and the audit log calls it a patch; who follows a list may read
-    one of it, which is no more."""
+    one of it, which is no more; of whoever patches the bounds ask for verbs of ours."""
     by = {"patch": "create", "list": "get", "watch": "get"}
-    return {(by[verb], group, what) for verb, group, what in seen if verb in by}
+    own = (roles.PAUSE, roles.BACK_OFF)
+    asked = {(verb, group, what) for patch, group, what in seen if patch == "patch" for verb in own}
+    return {(by[verb], group, what) for verb, group, what in seen if verb in by} | asked
 
 
 if __name__ == "__main__":

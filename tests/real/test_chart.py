@@ -41,7 +41,8 @@ ALL = (
     "binPacking.defrag.schedulers={fallow-scheduler}", "slack.enabled=true",
     "monitoring.rules.enabled=true", "monitoring.serviceMonitor.enabled=true", "monitoring.openshift.enabled=true",
     f"enabledResources={settings.LETTERS}", "cost.prices.csv=a", "autoscaling.enabled=true", "autoscaling.mode=act",
-    "spotWatch.enabled=true", "dashboard.peers[0].name=west", "dashboard.peers[0].url=https://west.example",
+    "admissionWebhook.rewriteRequests=true", "spotWatch.enabled=true", "dashboard.peers[0].name=west",
+    "dashboard.peers[0].url=https://west.example",
     "dashboard.peers[0].tokenSecret.name=west", "dashboard.peerCaSecret=west",
 )
 
@@ -160,6 +161,16 @@ SWITCHES = {
 def test_a_switch_brings_its_own_and_nothing_else(switch):
     usual, changed = ({helm.name(each)[::2] for each in helm.render(*sets)} for sets in ((), (switch,)))
     assert usual ^ changed == SWITCHES[switch]
+
+
+@pytest.mark.parametrize(("values", "given"), [
+    (("admissionWebhook.enabled=true", "admissionWebhook.rewriteRequests=true"), True),
+    (("admissionWebhook.enabled=true",), False), (("admissionWebhook.rewriteRequests=true",), False),
+    (("sharing.enabled=true",), False),
+])
+def test_where_pods_are_rewritten_the_daemon_may_give_them_whole_gpus_back(values, given):
+    there = {helm.name(each)[::2] for each in helm.render("runMode=scale-down", *values)}
+    assert (("ClusterRole", "gpu-pruner-back-off-cr") in there) is given
 
 
 def test_without_a_controller_there_is_only_what_was_asked_for():

@@ -71,7 +71,7 @@ async def test_on_a_real_trace_every_pod_is_listed_and_none_gets_less_than_it_us
     for pod in sorted(trace):
         facts = ShareFacts(
             work=WorkClass.inference, gpus=1.0, each=1, use=sharing.join_uses([used["gentd26", pod]]), model=model,
-            per_hour=2.0,
+            per_hour=2.0, prices={name: 2.0 if name == "H100-80GB" else 1.0 for name in gpus.SPEEDS},
         )
         ref = cluster.Ref("", "v1", "Pod", "gentd26", pod, pod)
         lines.append(optimizing.AdvisedWorkload(
@@ -84,11 +84,16 @@ async def test_on_a_real_trace_every_pod_is_listed_and_none_gets_less_than_it_us
         assert line.share * TOTAL >= peak
         is_unknown = line.recommendation == AdviceKind.unknown
         assert (line.coverage < 0.8) is is_unknown
-        assert (line.savings_per_month is None) is (line.share == 1.0)
+        assert (line.savings_per_month is None) is (line.share == 1.0 and not line.model)
+        if line.model:
+            other = gpus.find(line.model)
+            assert other is not None
+            assert other.memory_gib * 1024 >= peak
     ways = collections.Counter(line.recommendation for line in page.lines)
     assert ways["MIG"] + ways["MPS"] >= 5  # most are as busy at times as a whole GPU can be
     assert page.unknown == ways["unknown"] < 25  # who had ended before the end of the trace
     assert page.savings_per_month > 0
+    assert ways["other GPU"] > 0
 
 
 async def test_two_instances_of_one_board_in_one_pod_are_both_counted(prometheus: history.PrometheusWorld) -> None:
@@ -103,6 +108,30 @@ async def test_two_instances_of_one_board_in_one_pod_are_both_counted(prometheus
     async with client.Prometheus(prometheus.url, login=auth.Login(method="none")) as asked:
         use = (await share_use.read(asked, ["cut"], words, time.time(), 600.0))["ml", "cut"]
     assert (use.total, use.peak, use.memory) == (10_000.0, 4000.0, pytest.approx(0.3))
+
+
+async def test_gpus_of_a_pod_that_it_never_touched_are_counted_and_what_was_not_measured_is_none(
+    prometheus: history.PrometheusWorld,
+) -> None:
+    """The third of `eight` holds a model and computes nothing, the fourth was busy once, the fifth is not exported."""
+    for board, (pod, busy, held, more) in enumerate((
+        ("eight", 0.9, 40_000.0, {}), ("eight", 0.0, 3.0, {}), ("eight", 0.0, 40_000.0, {}),
+        ("eight", [0.0] * 60 + [0.5] + [0.0] * 59, 3.0, {}), ("none", 0.9, 5.0, {}),
+        ("past", 0.0, 3.0, {"until": 1800}), ("twice", 0.0, 3.0, {}), ("twice", 0.9, 3.0, {}),
+    )):
+        until = prometheus.now - more.get("until", 0)
+        prometheus.dcgm_gpu("gpu-1", board, pod=pod, namespace="ml", gr_engine=busy, gpu_util=None, power=None,
+                            memory_used=held, more={FREE: TOTAL - held}, minutes=120, every=60, until=until)
+    for node in ("gpu-1", "gpu-2"):  # an exporter that is made anew shows its GPU under another name
+        prometheus.dcgm_gpu(node, 9, pod="anew", namespace="ml", uuid="GPU-one", gpu_util=None, power=None,
+                            memory_used=3.0, more={FREE: TOTAL - 3.0}, minutes=120, every=60)
+    words = owning.UseWords(exporters="gpu-operator|monitoring")
+    await prometheus.start()
+    pods = ["anew", "eight", "none", "past", "twice"]
+    async with client.Prometheus(prometheus.url, login=auth.Login(method="none")) as asked:
+        used = await share_use.read(asked, pods, words, time.time(), 600.0)
+    found = {pod: use.unused for (_, pod), use in used.items()}
+    assert found == {"anew": 1, "eight": 1, "none": None, "past": None, "twice": 1}
 
 
 @pytest.mark.accepts("packing", 23)

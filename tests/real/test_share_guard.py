@@ -18,7 +18,7 @@ from fallow.clients.kubernetes import api as kube
 from fallow.clients.kubernetes import config
 from fallow.clients.prometheus import auth, client
 from fallow.model.policies.sharing import HurtGuard
-from fallow.model.seen import Known
+from fallow.model.seen import Known, Register
 from fallow.model.share_hurts import HurtReason
 from fallow.observe.usage import hurting, owning
 from fallow.stories import share_guard
@@ -41,12 +41,14 @@ class Yard:
     def __init__(self, prometheus: history.PrometheusWorld, server: servers.Server) -> None:
         self.prometheus, self.server, self.now = prometheus, server, time.time()
         self.world = builders.World()
+        self.world.namespace("ml")
         self.metrics = telemetry.Telemetry()
 
     def owner(self, name: str, restarts: list[float | None] | None = None, before: float | None = 0.0) -> str:
         """`restarts`: every five minutes, the last now. Gives the name of its pod."""
         pod = f"{name}-7d9f8b6c5d-abcde"
-        place = self.world.pod(pod, annotations=SHARED, created_at=self.now - 2 * 3600)
+        place = self.world.pod(pod, annotations=SHARED, created_at=self.now - 2 * 3600,
+                               resources={names.GPU_SHARED: 1})
         self.world.workload(f"ml/{name}", pods=[place])
         self.server.add({
             "apiVersion": "apps/v1", "kind": "Deployment",
@@ -74,6 +76,7 @@ class Yard:
                 sights=share_guard.GuardSights(
                     policies=lambda: Known((POLICY,)), pods=lambda: self.world.pods,
                     workloads=lambda: self.world.workloads, read=hurting.HurtReader(asked, words).read,
+                    namespaces=lambda: Register(self.world.namespaces), nodes=lambda: Register(self.world.nodes),
                 ),
                 acts=share_guard.GuardHands(
                     hands=doing.Hands(api, servers.lookup, reporting_instance="t"),

@@ -16,7 +16,7 @@ from fallow.model import units
 from fallow.model.history import AuditEntry, Happened
 from fallow.model.policies import sharing_crd
 from fallow.model.policies.sharing import HurtGuard
-from fallow.model.seen import Known
+from fallow.model.seen import Known, Register
 from fallow.model.share_hurts import RevertsKept, ShareRevert
 from fallow.stories import share_guard
 from fallow.stories.turn import Turn
@@ -73,6 +73,7 @@ class Yard:
                 sights=share_guard.GuardSights(
                     policies=lambda: Known((asked,)), pods=lambda: self.world.pods,
                     workloads=lambda: self.world.workloads, read=None,
+                    namespaces=lambda: Register(self.world.namespaces), nodes=lambda: Register(self.world.nodes),
                 ),
                 acts=share_guard.GuardHands(
                     hands=hands, statuses=share_statuses.ShareStatuses(hands.writer._api), held=lambda _: held,

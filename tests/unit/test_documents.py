@@ -11,7 +11,7 @@ from fallow import settings, telemetry, verbs
 from fallow.clients.kubernetes import lease
 from fallow.doors.cli import flags
 from fallow.doors.cli import verbs as typed
-from fallow.model import kinds
+from fallow.model import gpus, kinds
 
 
 @pytest.mark.parametrize("path", write.DOCUMENTS)
@@ -166,3 +166,13 @@ def test_every_benchmark_that_is_named_can_be_run_as_it_says():
             benchmarks.read([*words.split(), *part.split()])
     with pytest.raises(ValueError, match="no benchmark typo; there are"):
         benchmarks.read(["packing", "typo"])
+
+
+def test_how_fast_gpus_are_stands_on_the_page_of_sources():
+    text = (ROOT / "docs" / "sources.md").read_text().partition("## How fast GPUs are")[2].partition("\n## ")[0]
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("| ")][1:]
+    said = {name: (tensor, memory) for names_of, tensor, memory, _ in rows for name in names_of.split(", ")}
+    assert set(said) == set(gpus.SPEEDS)
+    for name, speed in gpus.SPEEDS.items():
+        for cell, (slow, fast) in zip(said[name], (speed.tensor, speed.memory), strict=True):
+            assert sorted({slow, fast}) == [float(each) for each in re.findall(r"(?<![A-Z\d])\d[\d.]*\b", cell)], name

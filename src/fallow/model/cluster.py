@@ -57,12 +57,13 @@ def node_ref(name: str, uid: str) -> Ref:
 
 class ClaimedGpu(msgspec.Struct, frozen=True, gc=False):
     """A device that a ResourceClaim was given. `memory`: what of it, in MiB, where it is given in parts; None = all.
-    `profile`: of the MIG instance that it is."""
+    `profile`: of the MIG instance that it is. `is_shared`: it may go to further claims."""
 
     pool: str
     name: str
     memory: int | None = None
     profile: str = ""
+    is_shared: bool = False
 
 
 class PodId(NamedTuple):

@@ -1,12 +1,12 @@
-"""What each GPU model is: its memory, and how MIG may cut it.
+"""What each GPU model is: its memory, how fast it is, and how MIG may cut it.
 
 In: a product name as nodes, exporters, drivers and clouds spell it, and the memory of the GPU where the name does not
 tell. Out: the one name of the model in the whole product, and a Model, or None: what is not in the book is not known,
 and never taken for a neighbour.
 Sources: NVIDIA's MIG user guide (profiles, placements, instances), its data sheets and product briefs (memory, rated
-board power); of the A10G, which is sold to one cloud only, the power limit that its driver shows. MIG occupies memory
-slices: a start is a memory slice. What the guide does not say (memory or SMs of some profiles) is None. Labels of a
-node and its driver know better than this book.
+board power, speed); of the A10G, which is sold to one cloud only, the power limit that its driver shows. MIG occupies
+memory slices: a start is a memory slice. What the guide does not say (memory or SMs of some profiles) is None. Labels
+of a node and its driver know better than this book.
 """
 
 import functools
@@ -151,6 +151,30 @@ MODELS: Final = (
     Model("RTX-A6000", 48, 300), Model("RTX-6000-ADA", 48, 300),
     Model("RTX-PRO-6000-BLACKWELL", 96, 600), Model("RTX-PRO-6000-BLACKWELL-MAX-Q", 96, 300),
 )
+
+class Speed(msgspec.Struct, frozen=True):
+    """Peaks of the data sheets, of the slowest and the fastest form (PCIe, SXM, NVL) that has this name. `tensor`:
+    dense TFLOPS in FP16, and in BF16 where there is that; `memory`: GB/s. `formats`: what its tensor cores compute
+    beside FP16, of those that models are commonly made for."""
+
+    tensor: tuple[float, float]
+    memory: tuple[float, float]
+    formats: frozenset[str] = frozenset()
+
+
+_AMPERE, _LATER = frozenset({"bf16"}), frozenset({"bf16", "fp8"})
+# Where a data sheet says only what sparsity gives, half of it. Who is not here has no data sheet with these figures, or
+# is several GPUs by one name that differ too much.
+SPEEDS: Final = {
+    "V100-16GB": Speed((112, 125), (900, 900)), "V100-32GB": Speed((112, 125), (900, 900)),
+    "V100S-32GB": Speed((130, 130), (1134, 1134)), "T4": Speed((65, 65), (300, 320)),
+    "A100-40GB": Speed((312, 312), (1555, 1555), _AMPERE), "A100-80GB": Speed((312, 312), (1935, 2039), _AMPERE),
+    "A30": Speed((165, 165), (933, 933), _AMPERE), "A2": Speed((18, 18), (200, 200), _AMPERE),
+    "A10": Speed((125, 125), (600, 600), _AMPERE), "A40": Speed((149.7, 149.7), (696, 696), _AMPERE),
+    "L4": Speed((121, 121), (300, 300), _LATER), "L40": Speed((181.05, 181.05), (864, 864), _LATER),
+    "L40S": Speed((362.05, 362.05), (864, 864), _LATER), "H100-80GB": Speed((756.5, 989.5), (2000, 3350), _LATER),
+    "H200-141GB": Speed((835.5, 989.5), (4800, 4800), _LATER),
+}
 
 # A product name made short -> the model, where that is not its own name.
 _ALIASES: Final = {

@@ -3,6 +3,7 @@
 Ratios are 0 to 1, memory is in MiB. None is what nobody knows, and what is not known is not advised upon.
 """
 
+from collections.abc import Mapping
 from enum import StrEnum
 
 import msgspec
@@ -14,7 +15,8 @@ from fallow.model.units import Seconds
 
 class ShareUse(msgspec.Struct, frozen=True, kw_only=True):
     """`gpu`, `memory`: means of the time looked back upon; `coverage`: how much of that was measured. `total`: memory
-    of its GPU. `peak`, `p95` (of SM activity): of up to seven days, of which `seconds` were measured."""
+    of its GPU. `peak`, `p95` (of SM activity): of up to seven days, of which `seconds` were measured. `unused`: GPUs of
+    a pod that neither computed nor held anything in all that time."""
 
     gpu: float | None = None
     memory: float | None = None
@@ -23,12 +25,14 @@ class ShareUse(msgspec.Struct, frozen=True, kw_only=True):
     peak: float | None = None
     p95: float | None = None
     seconds: Seconds = 0.0
+    unused: int | None = None
 
 
 class ShareFacts(msgspec.Struct, frozen=True, kw_only=True):
     """`each`: whole GPUs of each of its pods; 0: it holds parts already. `per_hour`: what all of it costs.
     `most_clients`, `most_replicas`: with how many its people would share a GPU by MPS or in turns, themselves among
-    them; None: they do not say."""
+    them; None: they do not say. `prices`: of an hour of each model, its own among them, bought as it is; {}: nobody
+    knows."""
 
     work: WorkClass
     gpus: float
@@ -38,6 +42,7 @@ class ShareFacts(msgspec.Struct, frozen=True, kw_only=True):
     per_hour: float | None = None
     most_clients: int | None = None
     most_replicas: int | None = None
+    prices: Mapping[str, float] = {}
 
 
 class AdviceKind(StrEnum):
@@ -47,17 +52,19 @@ class AdviceKind(StrEnum):
     mps = "MPS"
     timeslicing = "time-slicing"
     fewer = "fewer GPUs"
+    model = "other GPU"
 
 
 class ShareAdvice(msgspec.Struct, frozen=True, kw_only=True):
-    """`share`: of what it holds now. `score`: 0 to 100; `saves`: a month, in the currency of its bill. `replicas`,
-    `clients`: how many such pods could take turns on one GPU, or share it by MPS; 1: none but itself; None: nobody can
-    tell, or it does not hold one whole GPU."""
+    """`share`: of what it holds now; of another `model` all of it. `score`: 0 to 100; `saves`: a month, in the currency
+    of its bill. `replicas`, `clients`: how many such pods could take turns on one GPU, or share it by MPS; 1: none but
+    itself; None: nobody can tell, or it does not hold one whole GPU."""
 
     kind: AdviceKind
     because: str
     score: float | None = None
     share: float = 1.0
+    model: str = ""
     saves: float | None = None
     is_sure: bool = False
     replicas: int | None = None

@@ -26,7 +26,7 @@ from fallow.model.decision import Status
 from fallow.model.history import AuditEntry, CameBy, Happened
 from fallow.model.policies import sharing_crd
 from fallow.model.policies.sharing import SharingPolicy
-from fallow.model.seen import Input, Known, Unseen
+from fallow.model.seen import Input, Known, Register, Unseen
 from fallow.model.share_hurts import (
     EVALUATED,
     Hurt,
@@ -48,11 +48,14 @@ Read: TypeAlias = Callable[[Sequence[SharedOwner], Instant], Awaitable[Mapping[s
 
 
 class GuardSights(msgspec.Struct, frozen=True, kw_only=True):
-    """`pods`: what the workloads' places point into. `read` None: there is no Prometheus to ask, or none to believe."""
+    """`pods`: what the workloads' places point into. `read` None: there is no Prometheus to ask, or none to believe.
+    `namespaces`, `nodes`: where they are."""
 
     policies: Callable[[], Input[tuple[SharingPolicy, ...]]]
     pods: Callable[[], Sequence[cluster.Pod]]
     workloads: Callable[[], Sequence[cluster.Workload]]
+    namespaces: Callable[[], Register[cluster.Namespace]]
+    nodes: Callable[[], Register[cluster.Node]]
     read: Read | None
 
 
@@ -137,8 +140,8 @@ class ShareGuardStory:
             self._metrics.add("gpu_autoscaler_sharing_reverts_total", 1, (owner.strategy, str(hurt.reason)))
 
     async def _revert_schedule(self, owner: SharedOwner, hurt: Hurt, now: Instant) -> None:
-        """Before the Job, which is not looked at again once it has its mark. Without the right (letter c) its own
-        further pods have whole GPUs all the same."""
+        """Before the Job, which is not looked at again once it has its mark. Without the right its own further
+        pods have whole GPUs all the same."""
         above = kinds.find_schedule(owner.workload)
         if above is None:
             return
@@ -163,10 +166,17 @@ class ShareGuardStory:
         return max(ours, there, key=len)
 
     def _count(self, now: Instant) -> None:
-        workloads, pods, policies = self._sights.workloads(), self._sights.pods(), self._list_policies()
+        """Who is not seen would pass for nobody, and those few whom a policy hurt for all that it has: then what was
+        counted last holds on."""
+        namespaces, nodes = self._sights.namespaces(), self._sights.nodes()
+        if isinstance(namespaces.rest, Unseen) or isinstance(nodes.rest, Unseen):
+            return
+        policies, seen = self._list_policies(), sharing.SharersSeen(
+            workloads=self._sights.workloads(), pods=self._sights.pods(), namespaces=namespaces.known,
+            nodes=nodes.known,
+        )
         self._counts = {
-            each.name: sharing.count_reverts(each, workloads, pods, self._find_noted(each, now), now)
-            for each in policies
+            each.name: sharing.count_reverts(each, seen, self._find_noted(each, now), now) for each in policies
         }
         self._noted = {each.uid: self._noted[each.uid] for each in policies if each.uid in self._noted}
 

@@ -13,7 +13,8 @@ from fallow import names, settings
 from fallow.clients.kubernetes import api as kube
 from fallow.clients.kubernetes import config
 from fallow.decide import sharing
-from fallow.model import bills, classes, cluster, decision, gpus, price_book, work
+from fallow.model import bills, classes, cluster, decision, gpus, node_facts, price_book, work
+from fallow.model.cost import CapacityType
 from fallow.model.seen import Input, Known
 from fallow.model.share_advice import ShareAdvice, ShareFacts, ShareUse
 from fallow.model.sharing import SharePod, TopOwner
@@ -84,24 +85,29 @@ def advise(
     seen: cluster.Snapshot, findings: Sequence[decision.Finding], running: Mapping[str, SharePod],
     used: Mapping[tuple[str, str], ShareUse], now: Instant, lookback: Seconds, book: price_book.ModelPrices,
 ) -> tuple[AdvisedWorkload, ...]:
-    made = []
+    made, cheap = [], frozenset(name for name, node in seen.nodes.known.items() if _is_cheap(node))
+
+    def is_cheap(pod: cluster.Pod) -> bool:
+        return pod.node in cheap
+
     for finding in findings:
         pods = [seen.pods[place] for place in finding.workload.pods if not seen.pods[place].has_ended]
         if any(pod.started_at is not None and pod.started_at <= now - _YOUNG for pod in pods):
             namespace = seen.namespaces.find(finding.workload.ref.namespace)
-            made.append(_advise(finding, pods, running, namespace, used, lookback, book))
+            made.append(_advise(finding, pods, running, namespace, used, lookback, book, is_cheap))
     return tuple(made)
 
 
 def _advise(
     finding: decision.Finding, pods: Sequence[cluster.Pod], running: Mapping[str, SharePod],
     namespace: Input[cluster.Namespace], used: Mapping[tuple[str, str], ShareUse], lookback: Seconds,
-    book: price_book.ModelPrices,
+    book: price_book.ModelPrices, is_cheap: Callable[[cluster.Pod], bool],
 ) -> AdvisedWorkload:
+    """`is_cheap`: it runs on a node that is not paid by the list; what another would cost there nobody knows."""
     bill = bills.make(finding.holdings, book)
     models = {each.model for each in finding.holdings}
     uses = [used.get((pod.namespace, pod.name), ShareUse()) for pod in pods]
-    marks = [pod.annotations for pod in pods]
+    marks, is_list = [pod.annotations for pod in pods], bill.is_list and not any(map(is_cheap, pods))
     facts = ShareFacts(
         work=_classify(finding.workload, pods, running, namespace), gpus=sum(each.gpus for each in finding.holdings),
         each=0 if any(one.gpus < one.pieces for one in finding.holdings) else _count_each(pods),
@@ -109,11 +115,16 @@ def _advise(
         model=gpus.find(models.pop()) if len(models) == 1 else None, per_hour=bill.per_hour,
         most_clients=sharing.read_most(marks, names.MPS_CLIENTS),
         most_replicas=sharing.read_most(marks, names.TIMESLICE_REPLICAS),
+        prices={model: float(price) for model, price in book.items()} if is_list else {},
     )
     return AdvisedWorkload(
         ref=finding.workload.ref, facts=facts, advice=sharing.advise(facts), currency=bill.currency,
         wasted_gpu_hours=sharing.waste_hours(facts, lookback),
     )
+
+
+def _is_cheap(node: cluster.Node) -> bool:
+    return node_facts.read(node).capacity_type not in (CapacityType.on_demand, CapacityType.unknown)
 
 
 def _count_each(pods: Sequence[cluster.Pod]) -> int:

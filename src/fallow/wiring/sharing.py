@@ -15,7 +15,7 @@ from fallow.act import claim_templates, events, owner_uses, partitions, share_st
 from fallow.clients.kubernetes import api as kube
 from fallow.clients.prometheus import client
 from fallow.decide.sharing import PartIndex, ShareTerms
-from fallow.model import cluster, long_memory
+from fallow.model import cluster, kinds, long_memory
 from fallow.model.claims import ClaimGround
 from fallow.model.partition import PartitionNode
 from fallow.model.patterns import Pattern
@@ -74,7 +74,8 @@ def make_stories(ground: Groundwork) -> SharingStories:
     guard = guarding.ShareGuardStory(
         sights=guarding.GuardSights(
             policies=lambda: policies.seen, pods=lambda: ground.seen.pods,
-            workloads=lambda: ground.seen.workloads({}), read=asked and hurting.HurtReader(*asked).read,
+            workloads=lambda: ground.seen.workloads({}), namespaces=lambda: ground.seen.namespaces,
+            nodes=lambda: ground.seen.nodes, read=asked and hurting.HurtReader(*asked).read,
         ),
         acts=guarding.GuardHands(
             hands=ground.hands, statuses=statuses, enter=ground.kept.enter if ground.kept is not None else None,
@@ -218,12 +219,17 @@ def _find_owners(ground: Groundwork) -> dict[str, TopOwner]:
     """By the uid of the pod."""
     everybody = ground.seen.pods
     return {
-        everybody[place].uid: TopOwner(
-            group=each.ref.group, kind=each.ref.kind, name=each.ref.name, uid=each.ref.uid, labels=each.labels,
-            annotations=_find_marks(each),
-        )
+        everybody[place].uid: see_top(each)
         for each in ground.seen.workloads({}) if each.ref.kind != kube.PODS.kind for place in each.pods
     }
+
+
+def see_top(of: cluster.Workload) -> TopOwner:
+    """As the webhook finds it, who goes up to the CronJob of a Job."""
+    top = kinds.find_schedule(of) or of.ref
+    return TopOwner(
+        group=top.group, kind=top.kind, name=top.name, uid=top.uid, labels=of.labels, annotations=_find_marks(of)
+    )
 
 
 def _find_marks(of: cluster.Workload) -> Mapping[str, str]:

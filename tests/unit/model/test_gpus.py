@@ -37,6 +37,15 @@ def test_every_model_makes_sense(model: gpus.Model) -> None:
         assert profile.memory_gib is None or profile.memory_gib <= model.memory_gib * profile.memory / model.mig.memory
 
 
+@pytest.mark.parametrize("name", gpus.SPEEDS)
+def test_every_speed_is_of_a_model_and_from_slow_to_fast(name: str) -> None:
+    speed = gpus.SPEEDS[name]
+    assert name in {model.name for model in gpus.MODELS}
+    assert 0 < speed.tensor[0] <= speed.tensor[1] < 1100
+    assert 100 < speed.memory[0] <= speed.memory[1] < 5000
+    assert ("fp8" in speed.formats) <= ("bf16" in speed.formats)
+
+
 @pytest.mark.parametrize(
     ("product", "model"),
     [

@@ -19,7 +19,7 @@ from fallow.act import share_statuses
 from fallow.clients.kubernetes import api as kube
 from fallow.clients.kubernetes import config
 from fallow.model import cluster, units
-from fallow.model.seen import Known
+from fallow.model.seen import ABSENT, Known, Register, Rest, Unseen
 from fallow.model.share_hurts import HurtSeen, SharedOwner
 from fallow.model.units import HOUR
 from fallow.stories import share_guard
@@ -34,6 +34,7 @@ class Night:
 
     def __init__(self, server: servers.Server, api: kube.Api) -> None:
         self.server, self.api, self.world = server, api, builders.World()
+        self.rest: Rest = ABSENT
         above = cluster.Owner("batch", "v1", "CronJob", "night", "uid-cron")
         place = self.world.pod("night-1-abcde", annotations=SHARED, created_at=NOW - HOUR)
         self.world.workload("ml/night-1", kind="Job", pods=[place])
@@ -53,10 +54,11 @@ class Night:
         async def read(owners: Sequence[SharedOwner], now: float) -> Mapping[str, HurtSeen]:
             return {each.workload.ref.uid: HurtSeen(fault=31) for each in owners}
 
-        story = share_guard.ShareGuardStory(
+        self.story = share_guard.ShareGuardStory(
             sights=share_guard.GuardSights(
                 policies=lambda: Known((scenes.policy(name="small"),)), pods=lambda: self.world.pods,
                 workloads=lambda: self.world.workloads, read=read,
+                namespaces=lambda: Register(self.world.namespaces), nodes=lambda: Register(self.world.nodes, self.rest),
             ),
             acts=share_guard.GuardHands(
                 hands=doing.Hands(self.api, servers.lookup, reporting_instance="t"),
@@ -64,7 +66,7 @@ class Night:
             ),
             metrics=telemetry.Telemetry(),
         )
-        await story.tick(Turn(
+        await self.story.tick(Turn(
             clock=lambda: NOW, monotonic=lambda: 0.0, budget=60.0, stopping=asyncio.Event(), leads=lambda: True
         ))
 
@@ -111,3 +113,14 @@ async def test_a_schedule_that_could_not_be_marked_now_is_in_the_next_look(night
     night.server._faults.clear()
     await night.tick()
     assert night.until("cronjobs", "night") == units.rfc3339(NOW + 72 * HOUR)
+
+
+async def test_where_nodes_are_not_seen_nobody_is_taken_for_the_only_owner_of_a_policy(night: Night) -> None:
+    night.rest = Unseen("the API server is away")
+    await night.tick()
+    assert night.story.find_reverts("small") is None
+    night.rest = ABSENT
+    await night.tick()
+    counts = night.story.find_reverts("small")
+    assert counts is not None
+    assert counts.recent == 1

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from decimal import Decimal
 
+import msgspec
 import pytest
 from tests import builders
 
 from fallow import names
 from fallow.model import bills, cluster, decision, price_book
 from fallow.model.classes import ContainerText
+from fallow.model.seen import ABSENT, Input, Known
 from fallow.model.share_advice import AdviceKind, ShareUse
 from fallow.model.sharing import ShareContainer, SharePod
 from fallow.model.units import DAY
@@ -27,16 +30,36 @@ def test_who_asks_for_one_gpu_and_holds_a_quarter_is_not_advised_to_take_a_half(
     assert (found.advice.kind, found.advice.saves is None) == (kind, kind is AdviceKind.none), found.advice
 
 
+@pytest.mark.parametrize(("labels", "price", "model"), [
+    ({}, ABSENT, "A10"), ({"karpenter.sh/capacity-type": "on-demand"}, ABSENT, "A10"),
+    ({"karpenter.sh/capacity-type": "spot"}, ABSENT, ""),  # what an A10 costs as spot nobody knows
+    ({}, Known(Decimal("2.0")), ""),  # books are kept: it costs what its node costs
+])
+def test_another_model_is_advised_only_where_both_prices_are_the_lists(
+    labels: dict[str, str], price: Input[Decimal], model: str
+) -> None:
+    world = builders.World()
+    world.workload("w", pods=[world.pod("w-0")], labels={names.WORKLOAD_TYPE: "training"})
+    world.node("node-1", labels=labels)
+    book = {"A100-80GB": Decimal("4.0"), "A10": Decimal("0.6")}
+    use = msgspec.structs.replace(USE, peak=10_000)
+    found = advise(world.snapshot(), model="A100-SXM4-80GB", price=price, book=book, use=use)
+    assert found.advice.model == model
+    assert (found.advice.saves == pytest.approx(3.4 * 730)) is bool(model)
+
+
 def advise(
-    seen: cluster.Snapshot, running: Mapping[str, SharePod] | None = None, held: float = 1.0
+    seen: cluster.Snapshot, running: Mapping[str, SharePod] | None = None, held: float = 1.0, *,
+    model: str = "A100-SXM4-80GB", price: Input[Decimal] = ABSENT, book: price_book.ModelPrices = price_book.LIST,
+    use: ShareUse = USE,
 ) -> optimizing.AdvisedWorkload:
     finding = decision.Finding(
         workload=seen.workloads[0], verdict=decision.Verdict.active, reason=decision.Reason.Busy, because="",
-        rule=builders.rule(), gpus=1, idle_gpus=0, models=("A100-SXM4-80GB",), window=builders.WINDOW,
-        holdings=(bills.ModelHolding("A100-SXM4-80GB", held, 1),),
+        rule=builders.rule(), gpus=1, idle_gpus=0, models=(model,), window=builders.WINDOW,
+        holdings=(bills.ModelHolding(model, held, 1, price),),
     )
-    used = {(seen.pods[0].namespace, seen.pods[0].name): USE}
-    (found,) = optimizing.advise(seen, [finding], running or {}, used, builders.NOW, 600.0, price_book.LIST)
+    used = {(seen.pods[0].namespace, seen.pods[0].name): use}
+    (found,) = optimizing.advise(seen, [finding], running or {}, used, builders.NOW, 600.0, book)
     return found
 
 

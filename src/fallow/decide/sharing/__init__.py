@@ -13,6 +13,7 @@ from fallow.decide.sharing.claims import ClaimSights, find_interval, is_as_made
 from fallow.decide.sharing.claims import plan as plan_claims
 from fallow.decide.sharing.crowd import Sharer, advise_crowd, see_sharer
 from fallow.decide.sharing.hurts import (
+    SharersSeen,
     count_reverts,
     find_watched,
     hurts_too_many,
@@ -48,9 +49,10 @@ from fallow.decide.sharing.why import find_part, is_meant
 
 __all__ = [
     "ByClaims", "ClaimSights", "JudgeLayout", "PartIndex", "PartitionSights", "ShareAround", "ShareNeeds", "ShareTerms",
-    "Sharer", "advise", "advise_clients", "advise_crowd", "advise_replicas", "change", "classify", "count_pods",
-    "count_reverts", "count_shared", "explain_pod", "find_interval", "find_offers", "find_part", "find_pod_events",
-    "find_policy_name", "find_restarts", "find_watched", "hurts_too_many", "is_as_made", "is_meant", "join_uses",
-    "judge", "judge_hurt", "keep_reverts", "leave_alone", "needs_owner", "plan_claims", "plan_nodes", "read_most",
-    "refuse_restart", "revert", "revert_schedule", "see_node_sharing", "see_sharer", "stand_policy", "waste_hours",
+    "Sharer", "SharersSeen", "advise", "advise_clients", "advise_crowd", "advise_replicas", "change", "classify",
+    "count_pods", "count_reverts", "count_shared", "explain_pod", "find_interval", "find_offers", "find_part",
+    "find_pod_events", "find_policy_name", "find_restarts", "find_watched", "hurts_too_many", "is_as_made", "is_meant",
+    "join_uses", "judge", "judge_hurt", "keep_reverts", "leave_alone", "needs_owner", "plan_claims", "plan_nodes",
+    "read_most", "refuse_restart", "revert", "revert_schedule", "see_node_sharing", "see_sharer", "stand_policy",
+    "waste_hours",
 ]

@@ -9,6 +9,8 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+import msgspec
+
 from fallow.decide.sharing import parts
 from fallow.decide.sharing.needs import COVERED, HEADROOM, MOST_MEMORY, advise_clients, advise_replicas, bound_clients
 from fallow.model import gpus
@@ -19,8 +21,17 @@ from fallow.model.units import DAY, HOUR, Seconds
 _COMPUTE_SPARE: Final = 1.1
 _REPLICAS: Final = (8, 4, 2)
 _MONTH: Final = 730  # hours
+_USABLE: Final = 0.92  # of the memory as sold: ECC takes a sixteenth of GDDR, drivers some more
 
-_Way = tuple[AdviceKind, float, str]  # its share of the GPU, and what it is
+
+class _Way(msgspec.Struct, frozen=True):
+    """What it is; its share of the GPUs, and the part of their price."""
+
+    kind: AdviceKind
+    because: str
+    share: float
+    costs: float
+    model: str = ""
 
 
 def advise(facts: ShareFacts) -> ShareAdvice:
@@ -35,11 +46,10 @@ def advise(facts: ShareFacts) -> ShareAdvice:
             kind=AdviceKind.none, because=_say_none(facts), score=score, is_sure=use.seconds >= DAY,
             replicas=replicas, clients=clients,
         )
-    kind, share, because = found
-    saves = None if facts.per_hour is None else round(facts.per_hour * (1 - share) * _MONTH, 2)
+    saves = None if facts.per_hour is None else round(facts.per_hour * (1 - found.costs) * _MONTH, 2)
     return ShareAdvice(
-        kind=kind, because=because, score=score, share=share, saves=saves, is_sure=use.seconds >= DAY,
-        replicas=replicas, clients=clients,
+        kind=found.kind, because=found.because, score=score, share=found.share, model=found.model, saves=saves,
+        is_sure=use.seconds >= DAY, replicas=replicas, clients=clients,
     )
 
 
@@ -71,13 +81,14 @@ def _say_none(facts: ShareFacts) -> str:
 
 def _find_ways(facts: ShareFacts, use: ShareUse) -> Iterator[_Way]:
     """In the order in which they are to be tried."""
-    if facts.work is WorkClass.training or facts.each > 1:
+    if facts.each > 1:
         yield from _find_fewer(facts, use)
-        return
     if facts.each != 1:
         return
-    for kind in _list_kinds(use):
-        yield from _MAKERS[kind](facts, use)
+    if facts.work is not WorkClass.training:
+        for kind in _list_kinds(use):
+            yield from _MAKERS[kind](facts, use)
+    yield from _find_model(facts, use)
 
 
 def _list_kinds(use: ShareUse) -> tuple[AdviceKind, ...]:
@@ -106,7 +117,11 @@ def _find_profile(facts: ShareFacts, use: ShareUse) -> Iterator[_Way]:
         if each.memory < mig.memory and _memory_of(each) >= memory and each.compute / mig.compute >= compute
     ]
     for profile in sorted(enough, key=lambda each: (each.memory, each.compute, each.name))[:1]:
-        yield AdviceKind.mig, profile.memory / mig.memory, f"a MIG instance {profile.name}"
+        yield _take_part(AdviceKind.mig, profile.memory / mig.memory, f"a MIG instance {profile.name}")
+
+
+def _take_part(kind: AdviceKind, share: float, because: str) -> _Way:
+    return _Way(kind, because, share, share)
 
 
 def _memory_of(profile: gpus.Profile) -> float:
@@ -120,24 +135,57 @@ def _find_clients(facts: ShareFacts, use: ShareUse) -> Iterator[_Way]:
         return
     clients = advise_clients(compute, need=memory, gpu_memory=total, most=bound_clients(facts.most_clients))
     if clients > 1:
-        yield AdviceKind.mps, 1 / clients, f"MPS, {clients} on a GPU"
+        yield _take_part(AdviceKind.mps, 1 / clients, f"MPS, {clients} on a GPU")
 
 
 def _find_replicas(facts: ShareFacts, use: ShareUse) -> Iterator[_Way]:
     total, (memory, compute) = _find_total(use), _need(use)
     for count in (each for each in _REPLICAS if each <= (facts.most_replicas or each)):
         if total is not None and memory * count <= total and compute * count <= 1:
-            yield AdviceKind.timeslicing, 1 / count, f"time-slicing, {count} on a GPU"
+            yield _take_part(AdviceKind.timeslicing, 1 / count, f"time-slicing, {count} on a GPU")
 
 
 def _find_fewer(facts: ShareFacts, use: ShareUse) -> Iterator[_Way]:
-    """Of several: as many as would have held and done all of it together."""
+    """Of several: as many as would have held and done all of it together, or as it used at all."""
     total, (memory, compute) = _find_total(use), _need(use)
-    if total is None or facts.each < 2:
+    if total is None:
         return
-    wanted = max(1, math.ceil(facts.each * max(compute, memory / total)))
+    wanted = max(1, min(math.ceil(facts.each * max(compute, memory / total)), facts.each - (use.unused or 0)))
     if wanted < facts.each:
-        yield AdviceKind.fewer, wanted / facts.each, f"{wanted} instead of {facts.each} GPUs for each pod"
+        because = f"{wanted} instead of {facts.each} GPUs for each pod"
+        yield _take_part(AdviceKind.fewer, wanted / facts.each, because)
+
+
+def _find_model(facts: ShareFacts, use: ShareUse) -> Iterator[_Way]:
+    """The cheapest that has the memory, is as fast as it is busy, and computes in the same formats. Of a model that is
+    sold in several forms the slowest counts, and of its own the fastest."""
+    model = facts.model.name if facts.model is not None else ""
+    own, now = gpus.SPEEDS.get(model), _find_price(facts, model)
+    if own is None or now is None or _find_total(use) is None:
+        return
+    memory, compute = _need(use)
+    enough = [
+        (price, name) for name, price in facts.prices.items() if price < now
+        and (speed := gpus.SPEEDS.get(name)) is not None and own.formats <= speed.formats
+        and speed.tensor[0] >= own.tensor[1] * compute and speed.memory[0] >= own.memory[1] * compute
+        and _count_usable(name) >= memory
+    ]
+    for price, name in sorted(enough)[:1]:
+        yield _Way(AdviceKind.model, f"{name} instead of {model}", 1.0, price / now, name)
+
+
+def _find_price(facts: ShareFacts, model: str) -> float | None:
+    """None: nobody knows, or what it pays is another one."""
+    price = facts.prices.get(model)
+    if price is None or facts.per_hour is None:
+        return None
+    return price if math.isclose(facts.per_hour, price * facts.gpus, rel_tol=0.01) else None
+
+
+def _count_usable(name: str) -> float:
+    """MiB."""
+    model = gpus.find(name)
+    return model.memory_gib * 1024 * _USABLE if model is not None else 0.0
 
 
 _MAKERS: Final = {
@@ -151,10 +199,11 @@ def join_uses(several: Sequence[ShareUse]) -> ShareUse:
         found = [getattr(each, name) for each in several]
         return None if None in found or not found else found
 
-    gpu, memory, total, peak, p95 = (gather(name) for name in ("gpu", "memory", "total", "peak", "p95"))
+    names = ("gpu", "memory", "total", "peak", "p95", "unused")
+    gpu, memory, total, peak, p95, unused = (gather(name) for name in names)
     return ShareUse(
         gpu=sum(gpu) / len(gpu) if gpu else None, memory=sum(memory) / len(memory) if memory else None,
         coverage=min((each.coverage for each in several), default=0.0), total=min(total) if total else None,
-        peak=max(peak) if peak else None, p95=max(p95) if p95 else None,
+        peak=max(peak) if peak else None, p95=max(p95) if p95 else None, unused=int(min(unused)) if unused else None,
         seconds=min((each.seconds for each in several), default=0.0),
     )

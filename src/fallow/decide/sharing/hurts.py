@@ -141,20 +141,46 @@ def revert(owner: SharedOwner, hurt: Hurt, now: Instant) -> decision.Mark:
     return decision.Mark(workload, workload.marks_ref, None, changes, names.Event.SHARING_REVERTED, because)
 
 
-def count_reverts(
-    policy: SharingPolicy, workloads: Iterable[cluster.Workload], pods: Sequence[cluster.Pod],
-    reverts: RevertsKept, now: Instant,
-) -> PolicyReverts:
+class SharersSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """Workloads with their pods, and where those are."""
+
+    workloads: Sequence[cluster.Workload]
+    pods: Sequence[cluster.Pod]
+    namespaces: Mapping[str, cluster.Namespace]
+    nodes: Mapping[str, cluster.Node]
+
+    def count(self, policy: SharingPolicy) -> frozenset[str]:
+        """Its owners, by their uids. Tenants can write our annotations on pods of theirs that it did not change: only
+        those count that share indeed, and that it selects."""
+        return frozenset(
+            each.ref.uid for each in self.workloads
+            if any(self._is_by(policy, pod) for pod in list_shared(each, self.pods))
+        )
+
+    def _is_by(self, policy: SharingPolicy, pod: cluster.Pod) -> bool:
+        place = self.namespaces.get(pod.namespace)
+        is_selected = place is not None and policy.selects(place.labels, pod.labels)
+        return is_selected and pod.annotations.get(names.OPTIMIZATION_POLICY) == policy.name and self._has_part(pod)
+
+    def _has_part(self, pod: cluster.Pod) -> bool:
+        if any(each == names.GPU_SHARED or each.startswith(names.MIG_PREFIX) for each in pod.resources):
+            return True
+        node = self.nodes.get(pod.node)  # where nodes do not rename what they share, it asks for a GPU
+        is_on_shared = node is not None and node.shared and names.GPU in pod.resources
+        return is_on_shared or any(each.profile or each.is_shared for each in pod.devices)
+
+
+def count_reverts(policy: SharingPolicy, seen: SharersSeen, reverts: RevertsKept, now: Instant) -> PolicyReverts:
     """`reverts`: as the policy's own status has them: what tenants can edit is no brake. Of those that are only counted
     nobody knows whether they still share: then they pass for some of those who do, and the brake holds the sooner."""
     kept = keep_reverts(reverts, now)
     hurt = {each.owner for each in kept.recent}
-    sharing, backing_off = set[str](), 0
-    for each in workloads:
-        backing_off += each.marks.get(names.REVERTED_POLICY) == policy.name and is_backing_off(each.marks, now)
-        if any(pod.annotations.get(names.OPTIMIZATION_POLICY) == policy.name for pod in list_shared(each, pods)):
-            sharing.add(each.ref.uid)
-    return PolicyReverts(reverted=backing_off, owners=max(len(sharing | hurt), len(kept)), recent=len(kept))
+    backing_off = sum(
+        each.marks.get(names.REVERTED_POLICY) == policy.name and is_backing_off(each.marks, now)
+        for each in seen.workloads
+    )
+    owners = max(len(seen.count(policy) | hurt), len(kept))
+    return PolicyReverts(reverted=backing_off, owners=owners, recent=len(kept))
 
 
 def keep_reverts(before: RevertsKept, now: Instant, *more: ShareRevert) -> RevertsKept:

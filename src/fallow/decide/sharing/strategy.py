@@ -331,7 +331,7 @@ def matches(policy: SharingPolicy, pod: SharePod, labels: Mapping[str, str], wor
 
 def fits(policy: SharingPolicy, pod: SharePod, labels: Mapping[str, str]) -> bool:
     """Whatever its class."""
-    return policy.namespace_selector.matches(labels) and policy.pod_selector.matches(pod.labels)
+    return policy.selects(labels, pod.labels)
 
 
 # ---- which part ------------------------------------------------------------------------------------------------------

@@ -28,8 +28,8 @@ _NO_SOURCE: Final = "there is no Prometheus to ask what GPUs did: name one with 
 
 
 class AdviceLine(answers.Shape, frozen=True, kw_only=True):
-    """Ratios 0 to 1; `share`: of what it holds now. `replicas`, `mps_clients`: how many such pods could take turns on
-    one GPU, or share it by MPS. None: not known."""
+    """Ratios 0 to 1; `share`: of what it holds now. `model`: of another GPU that is advised. `replicas`,
+    `mps_clients`: how many such pods could take turns on one GPU, or share it by MPS. None: not known."""
 
     namespace: str
     workload: str
@@ -41,6 +41,7 @@ class AdviceLine(answers.Shape, frozen=True, kw_only=True):
     waste_score: float | None
     wasted_gpu_hours: float | None
     recommendation: str
+    model: str
     because: str
     share: float
     savings_per_month: float | None
@@ -105,7 +106,8 @@ def _tell(each: Any) -> AdviceLine:
         namespace=ref.namespace, workload=ref.short, work_class=str(each.facts.work), gpus=round(each.facts.gpus, 3),
         gpu_util=_round(use.gpu), mem_util=_round(use.memory), coverage=round(use.coverage, 3),
         waste_score=advice.score, wasted_gpu_hours=each.wasted_gpu_hours, recommendation=str(advice.kind),
-        because=advice.because, share=round(advice.share, 4), savings_per_month=advice.saves, currency=each.currency,
+        model=advice.model, because=advice.because, share=round(advice.share, 4), savings_per_month=advice.saves,
+        currency=each.currency,
         confidence="unknown" if advice.score is None else "high" if advice.is_sure else "low",
         replicas=advice.replicas, mps_clients=advice.clients,
     )
@@ -135,7 +137,7 @@ def draw(page: AdvicePage) -> str:
 def _recommend(line: AdviceLine) -> str:
     if line.recommendation == AdviceKind.none:
         return f"none: {line.because}"
-    return line.because if line.share < 1 else line.recommendation
+    return line.because if line.share < 1 or line.model else line.recommendation
 
 
 def _amount(line: AdviceLine) -> str:
@@ -165,7 +167,7 @@ optimize = look.LookCommand(
     "optimize", callback=_optimize, context_settings=flags.CONTEXT,
     params=[*_OPTIONS, look.price_option, *(each for each in look.look_options() if each.name not in _UNUSED)],
     help="Who could do with less of a GPU: what each workload uses, a score of what it wastes, the smallest part that "
-    "is enough for it, and what that saves a month. Never less memory than it ever used and a fifth. Nothing is "
-    "changed.\n\n\b\n  fallow optimize --prometheus-url http://localhost:9090\n"
+    "is enough for it, or a cheaper GPU, and what that saves a month. Never less memory than it ever used and a fifth. "
+    "Nothing is changed.\n\n\b\n  fallow optimize --prometheus-url http://localhost:9090\n"
     "  fallow optimize -n ml-team --lookback 60 -o json",
 )

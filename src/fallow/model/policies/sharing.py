@@ -81,6 +81,10 @@ class SharingPolicy(msgspec.Struct, frozen=True, kw_only=True):
     def enforces(self) -> bool:
         return self.mode is SharingMode.enforce and not self.reverts_too_often and not self.invalid
 
+    def selects(self, place: Mapping[str, str], labels: Mapping[str, str]) -> bool:
+        """By the labels of a namespace and of a pod in it."""
+        return self.namespace_selector.matches(place) and self.pod_selector.matches(labels)
+
 
 class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     """How one node is to be cut. `profiles`: of every GPU, one for each instance; () keeps the layout it has."""

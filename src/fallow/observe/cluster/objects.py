@@ -343,7 +343,8 @@ def _see_device(device: Mapping[str, Any]) -> cluster.ClaimedGpu:
     except ValueError:
         memory = None
     profile = f"{cut[1]}g.{cut[2]}gb" if cut is not None else ""
-    return cluster.ClaimedGpu(sys.intern(str(device.get("pool", ""))), sys.intern(board), memory, profile)
+    pool, is_shared = sys.intern(str(device.get("pool", ""))), bool(consumed or device.get("shareID"))
+    return cluster.ClaimedGpu(pool, sys.intern(board), memory, profile, is_shared)
 
 
 def see_policy(item: Item) -> idle.IdlePolicy:

@@ -1,12 +1,12 @@
 """How much of their GPUs pods used lately, and at most in seven days: asked of Prometheus, for advice.
 
-In: names of pods, whose series count, how far to look back. Out: a ShareUse by namespace and name. Seven questions for
+In: names of pods, whose series count, how far to look back. Out: a ShareUse by namespace and name. Eight questions for
 a hundred pods. Of several GPUs of a pod the mean counts for what is wasted, the highest for what is needed.
 Invariant: an empty answer is not known, and no 0.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from fallow.clients import errors
@@ -21,6 +21,9 @@ _STEP: Final[Seconds] = 60.0
 _COARSE: Final[Seconds] = 300.0
 _FRESH: Final[Seconds] = 120.0
 _AT_ONCE: Final = 100
+_COVERED: Final = 0.8
+_IDLE: Final = 0.01  # no GPU that computes is less busy in all that time
+_CONTEXT: Final = 1024.0  # MiB: more than who has opened a GPU and put nothing there
 _Values = Mapping[tuple[str, str], float]  # by namespace and name
 
 
@@ -63,7 +66,18 @@ async def _read(
         peak=await ask("max", f"max_over_time({used}{far})"),
         p95=await ask("max", f"quantile_over_time(0.95, ({select(_SM)} or {busy})[{SPAN:.0f}s:{_COARSE:.0f}s])"),
         measured=await ask("min", f"count_over_time({used}[{SPAN:.0f}s:{_COARSE:.0f}s])"),
+        unused=await ask("count", _say_unused(words, select, near, lookback)),
     )
+
+
+def _say_unused(words: UseWords, select: Callable[[str], str], near: str, lookback: Seconds) -> str:
+    """GPUs that were measured and not used, in all of the span; of several series of one the highest count."""
+    by = f"by ({words.namespace}, {words.pod}, UUID)"
+    busy = (f"max_over_time({select(_ENGINE)}[{SPAN:.0f}s])", f"max_over_time({select(_UTIL)}[{SPAN:.0f}s]) / 100")
+    most = f"max {by}({busy[0]} or {busy[1]})"
+    held = f"max {by}(max_over_time({select(_USED)}[{SPAN:.0f}s]))"
+    counted = f"max {by}(count_over_time(({select(_ENGINE)} or {select(_UTIL)}){near}))"
+    return f"{most} < {_IDLE} and {held} < {_CONTEXT} and {counted} >= {_COVERED * lookback / _STEP:g}"
 
 
 def _see(
@@ -78,6 +92,7 @@ def _see(
         made[pod] = ShareUse(
             coverage=min(1.0, counted.get(pod, 0.0) / points), seconds=measured.get(pod, 0.0) * _COARSE,
             total=known["total"], peak=known["peak"], **ratios,
+            unused=None if (unused := known["unused"]) is None else int(unused),
         )
     return made
 

@@ -13,6 +13,9 @@ from fallow.model.share_advice import AdviceKind, ShareFacts, ShareUse
 from fallow.model.units import DAY, HOUR
 
 A100, A10 = gpus.find("NVIDIA A100-SXM4-80GB"), gpus.find("NVIDIA A10G")
+V100, H100, T4 = gpus.find("Tesla-V100-SXM2-32GB"), gpus.find("NVIDIA H100 80GB HBM3"), gpus.find("Tesla T4")
+BOOK = {"A100-80GB": 2.0, "A100-40GB": 1.5, "A30": 0.9, "A10": 0.6, "L4": 0.5, "T4": 0.3, "V100-32GB": 1.2, "L40S": 1.1,
+        "H100-80GB": 3.0, "A10G": 0.4, "MADE-UP": 0.01}
 TOTAL = 81_000.0
 
 
@@ -59,6 +62,11 @@ def test_the_score_counts_compute_more_than_memory(gpu: float, memory: float, sc
     (facts(peak=79_000), AdviceKind.none, "nothing smaller"),
     (facts(work=WorkClass.training), AdviceKind.none, "nothing smaller"),
     (facts(work=WorkClass.training, gpus=8.0, each=8, peak=20_000), AdviceKind.fewer, "3 instead of 8"),
+    (facts(work=WorkClass.training, gpus=8.0, each=8, p95=1.0, use={"unused": 6}), AdviceKind.fewer, "2 instead of 8"),
+    (facts(work=WorkClass.training, gpus=8.0, each=8, peak=20_000, use={"unused": 1}), AdviceKind.fewer, "3 instead"),
+    (facts(work=WorkClass.training, gpus=8.0, each=8, p95=1.0, use={"unused": 8}), AdviceKind.fewer, "1 instead of 8"),
+    (facts(work=WorkClass.training, gpus=8.0, each=8, p95=1.0, use={"unused": 0}), AdviceKind.none, "nothing smaller"),
+    (facts(work=WorkClass.training, gpus=8.0, each=8, p95=1.0), AdviceKind.none, "nothing smaller"),
     (facts(each=0), AdviceKind.none, "parts of GPUs already"),
     (facts(each=4, gpus=8.0, p95=0.9), AdviceKind.none, "nothing smaller"),
 ])
@@ -114,3 +122,58 @@ def test_a_gpu_of_a_size_that_none_has_is_of_a_size_that_nobody_knows(total: flo
     """Whatever an exporter says, or somebody who pretends to be one: nothing is advised that rests on it."""
     found = sharing.advise(facts(gpu=0.1, memory=0.6, peak=peak, use={"total": total}, each=each, model=None))
     assert (found.kind, found.replicas, found.clients) == (AdviceKind.none, None, None)
+
+
+def training(**more: Any) -> ShareFacts:
+    """On one GPU, which it cannot share."""
+    return facts(**{"work": WorkClass.training, "prices": BOOK, **more})
+
+
+@pytest.mark.parametrize(("given", "model"), [
+    (training(p95=0.05), "L4"),  # 300 of 2039 GB/s are enough for it; a T4 has no BF16, and of the A10G nobody knows
+    (training(p95=0.14), "A10"),
+    (training(p95=0.27), "A30"),
+    (training(p95=0.27, peak=30_000), "L40S"),  # the A30 is cheaper, and holds too little
+    (training(p95=0.4, peak=30_000), "A100-40GB"),
+    (training(p95=0.4, peak=31_500), ""),  # with a fifth on top too much for what drivers leave of 40 GB
+    (training(p95=0.7), ""),  # an A100 of 40 GB has three quarters of its own bandwidth
+    (training(p95=0.05, model=A10), ""),  # how fast an A10G is nobody knows
+    (training(p95=0.05, model=None), ""),
+    (training(p95=0.05, model=V100, per_hour=1.2, peak=4000), "T4"),
+    (training(p95=0.05, model=H100, per_hour=3.0), "L4"),
+    (training(p95=0.2, model=H100, per_hour=3.0), "L40S"),  # no A100: it may compute in FP8
+    (training(p95=0.05, per_hour=None), ""), (training(p95=0.05, prices={}), ""),
+    (training(p95=0.05, per_hour=1.0), ""),  # it pays another price than the list's
+    (training(p95=0.05, prices={"A100-80GB": 2.0, "L4": 2.0, "A10": 2.5}), ""),  # none is cheaper
+    (training(p95=0.05, use={"total": None}), ""), (training(p95=0.05, use={"peak": None}), ""),
+    (training(p95=0.05, use={"p95": None}), ""),
+    (training(p95=0.05, use={"coverage": 0.79}), ""), (training(p95=0.05, each=0), ""),
+    (training(p95=0.05, each=2, gpus=2.0, per_hour=4.0, peak=60_000), ""),  # how GPUs talk to each other nobody sees
+    (facts(0.6, 0.3, p95=0.3, prices=BOOK), ""),  # it can share
+])
+@pytest.mark.accepts("packing", 23)
+def test_the_cheapest_model_that_is_enough_where_nothing_else_is(given: ShareFacts, model: str) -> None:
+    found = sharing.advise(given)
+    assert (found.model, found.kind is AdviceKind.model) == (model, bool(model)), found
+
+
+def test_another_model_saves_the_difference_of_their_prices_and_is_no_share() -> None:
+    found = sharing.advise(training(p95=0.05, gpus=3.0, per_hour=6.0))
+    assert (found.share, found.saves, found.because) == (1.0, (6.0 - 1.5) * 730, "L4 instead of A100-80GB")
+    assert [sharing.advise(training(p95=0.05, use={"seconds": each})).is_sure for each in (HOUR, DAY)] == [False, True]
+
+
+def test_no_model_is_advised_below_the_peak_and_a_fifth_or_the_percentile_and_a_tenth() -> None:
+    prices = {name: 1 / (place + 1) for place, name in enumerate(gpus.SPEEDS)}
+    for own in gpus.SPEEDS:
+        for step in range(1, 200, 7):
+            for p95 in (0.0, 0.1, 0.3, 0.6, 0.9, 1.0):
+                given = training(peak=400.0 * step, p95=p95, model=gpus.find(own), prices=prices, per_hour=prices[own])
+                found = sharing.advise(given)
+                if not found.model:
+                    continue
+                model, speed = gpus.find(found.model), gpus.SPEEDS[found.model]
+                assert model is not None
+                assert model.memory_gib * 1024 * 0.92 >= 400.0 * step * 1.2
+                assert speed.tensor[0] >= gpus.SPEEDS[own].tensor[0] * p95 * 1.1
+                assert prices[found.model] < prices[own]

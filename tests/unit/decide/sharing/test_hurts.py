@@ -10,10 +10,11 @@ from tests.unit.decide.sharing import scenes
 
 from fallow import names
 from fallow.decide import sharing
-from fallow.model import units
+from fallow.model import cluster, units
 from fallow.model.policies import sharing_crd
 from fallow.model.policies.sharing import HurtGuard
 from fallow.model.seen import ABSENT, Known
+from fallow.model.selectors import Selector
 from fallow.model.share_hurts import (
     Hurt,
     HurtReason,
@@ -35,6 +36,16 @@ def world(age: float = HOUR, marks: dict[str, str] | None = None, **pod: Any) ->
     made = builders.World()
     made.workload(annotations=marks or {}, pod={"annotations": SHARED, "created_at": NOW - age, **pod})
     return made
+
+
+def sharers(made: builders.World, *, nodes: bool = True) -> sharing.SharersSeen:
+    """`nodes`: they share what they have without renaming it."""
+    for pod in made.pods:
+        made.namespace(pod.namespace, labels={"team": pod.namespace})
+    made.node("node-1", shared=nodes)
+    return sharing.SharersSeen(
+        workloads=made.workloads, pods=made.pods, namespaces=made.namespaces, nodes=made.nodes
+    )
 
 
 def watch(made: builders.World) -> tuple[SharedOwner, ...]:
@@ -121,7 +132,7 @@ def test_reverts_are_counted_by_the_policys_own_status_and_not_by_what_tenants_e
     backing = {names.BACKOFF_UNTIL: units.rfc3339(NOW + HOUR), names.REVERTED_POLICY: "small"}
     made.workload("ml/d", annotations=backing, pod={"annotations": {}})
     reverts = (ShareRevert("uid-ml/a", NOW - HOUR), ShareRevert("gone", NOW - HOUR), ShareRevert("old", NOW - DAY))
-    counts = sharing.count_reverts(scenes.policy(), made.workloads, made.pods, RevertsKept(reverts), NOW)
+    counts = sharing.count_reverts(scenes.policy(), sharers(made), RevertsKept(reverts), NOW)
     assert counts == PolicyReverts(reverted=1, owners=4, recent=2)
     standing = sharing.stand_policy(scenes.policy(), ABSENT, counts)
     assert (standing.degraded[:2], standing.reverted) == (("True", "TooManyReverts"), 1)
@@ -134,8 +145,42 @@ def test_pods_that_only_wait_and_say_that_they_share_do_not_make_those_few_whom_
     for number in range(100):
         made.workload(f"evil/{number}", pod={"annotations": SHARED, "node": "", "phase": "Pending"})
     reverts = RevertsKept((ShareRevert("uid-ml/a", NOW - HOUR),))
-    counts = sharing.count_reverts(scenes.policy(), made.workloads, made.pods, reverts, NOW)
+    counts = sharing.count_reverts(scenes.policy(), sharers(made), reverts, NOW)
     assert (counts.owners, sharing.hurts_too_many(counts)) == (3, True)
+
+
+@pytest.mark.parametrize("pod", [
+    {"resources": {names.GPU: 1}},  # a whole GPU
+    {"resources": {names.GPU: 1}, "node": "unheard-of"},
+    {"resources": {}, "claims": ("gpu",), "claimed": 1, "devices": (cluster.ClaimedGpu("p", "gpu-0"),)},
+    {"resources": {names.GPU_SHARED: 1}, "labels": {"app": "other"}},  # not what it selects
+    {"resources": {names.GPU_SHARED: 1}, "namespace": "elsewhere"},
+])
+def test_pods_that_say_they_share_and_do_not_make_those_few_whom_a_policy_hurt(pod: dict[str, Any]) -> None:
+    """A tenant can write our annotations on whatever it runs."""
+    made, alike = builders.World(), {"annotations": SHARED, "labels": {"app": "llm"}}
+    for name in ("a", "b", "c"):
+        made.workload(f"ml/{name}", pod={**alike, "resources": {names.GPU_SHARED: 1}})
+    for number in range(100):
+        made.workload(f"evil/{number}", pod={**alike, "namespace": "ml", **pod})
+    policy = scenes.policy(
+        pod_selector=Selector({"app": "llm"}), namespace_selector=Selector({"team": "ml"}),
+    )
+    reverts = RevertsKept((ShareRevert("uid-ml/a", NOW - HOUR),))
+    counts = sharing.count_reverts(policy, sharers(made, nodes=False), reverts, NOW)
+    assert (counts.owners, sharing.hurts_too_many(counts)) == (3, True)
+
+
+@pytest.mark.parametrize("pod", [
+    {"resources": {names.GPU_SHARED: 1}}, {"resources": {f"{names.MIG_PREFIX}1g.10gb": 1}},
+    {"resources": {names.GPU: 1}},  # its node shares, and renames nothing
+    {"resources": {}, "claims": ("g",), "devices": (cluster.ClaimedGpu("p", "gpu-0", profile="1g.10gb"),)},
+    {"resources": {}, "claims": ("g",), "devices": (cluster.ClaimedGpu("p", "gpu-0", is_shared=True),)},
+])
+def test_who_shares_in_any_way_is_one_of_its_owners(pod: dict[str, Any]) -> None:
+    made = builders.World()
+    made.workload(pod={"annotations": SHARED, **pod})
+    assert sharing.count_reverts(scenes.policy(), sharers(made), RevertsKept(), NOW).owners == 1
 
 
 def test_a_policy_that_hurt_too_many_only_audits_until_somebody_changes_it() -> None:
@@ -168,11 +213,12 @@ def test_the_brake_counts_more_owners_than_a_status_names_and_its_status_stays_s
     made, policy, status = builders.World(), scenes.policy(), dict[str, Any]()
     for number in range(600):
         made.workload(f"ml/{number}", pod={"annotations": SHARED})
+    seen = sharers(made)
     for number in range(1, 122):
         at = NOW + 600 * number
         kept = sharing.keep_reverts(sharing_crd.read_reverts(status), at, ShareRevert(f"uid-ml/{number}", at))
         status = sharing_crd.write_reverts(kept)
-        counts = sharing.count_reverts(policy, made.workloads, made.pods, sharing_crd.read_reverts(status), at)
+        counts = sharing.count_reverts(policy, seen, sharing_crd.read_reverts(status), at)
         assert (counts.recent, counts.owners) == (number, 600)
         assert sharing.hurts_too_many(counts) is (number == 121)
     assert (len(status["recentReverts"]), len(status["earlierReverts"]) <= 26) == (100, True)

@@ -89,8 +89,9 @@ def test_devices_of_a_claim_and_what_of_their_memory() -> None:
     ]
     claim = pretend.made("c", kind="ResourceClaim", status={"allocation": {"devices": {"results": results}}})
     found = objects.see_claim(msgspec.json.decode(msgspec.json.encode(claim), type=objects.Item))
-    whole = (ClaimedGpu("n", "gpu-1"), ClaimedGpu("n", "gpu-4", profile="1g.10gb"), ClaimedGpu("n", "gpu-3"))
-    assert found.devices == (ClaimedGpu("n", "gpu-0", 10240), *whole)
+    odd = ClaimedGpu("n", "gpu-3", is_shared=True)
+    whole = (ClaimedGpu("n", "gpu-1"), ClaimedGpu("n", "gpu-4", profile="1g.10gb"), odd)
+    assert found.devices == (ClaimedGpu("n", "gpu-0", 10240, is_shared=True), *whole)
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ In: the text of a question, an instant, the samples. Out: an instant vector as t
 for whatever is not known here: no question that is not understood gets an answer.
 Known are selectors; max_, min_, avg_, count_, last_, present_ and quantile_over_time, changes and increase of a range,
 all with an offset, and of a question asked again every so often; timestamp and label_replace; sums, differences and
-ratios of two vectors; a vector times or by a number; ==, !=, >= and > a number; and, or; max, min, avg and sum, by
-labels.
+ratios of two vectors; a vector times or by a number; ==, !=, >=, > and < a number; and, or; max, min, avg, sum and
+count, by labels.
 """
 
 import itertools
@@ -28,7 +28,7 @@ NAME: Final = "__name__"
 
 _TOKEN = re.compile(
     r"""\s*(?:(?P<word>[a-zA-Z_][a-zA-Z0-9_:]*)|(?P<length>(?:\d+(?:ms|[smhdwy]))+)|(?P<number>\d+(?:\.\d+)?(?:e[+-]?\d+)?)
-    |(?P<text>"(?:[^"\\\n]|\\.)*")|(?P<sign>=~|!~|!=|==|>=|[=>(){}\[\],:*/+-]))""", re.VERBOSE,
+    |(?P<text>"(?:[^"\\\n]|\\.)*")|(?P<sign>=~|!~|!=|==|>=|[=<>(){}\[\],:*/+-]))""", re.VERBOSE,
 )
 _LENGTHS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0, "y": 31536000.0}
 _LENGTH = re.compile(r"(\d+)(ms|[smhdwy])")
@@ -144,12 +144,14 @@ _OVER_TIME: Final[Mapping[str, OverTime]] = {
 _QUANTILE: Final = "quantile_over_time"
 _AGGREGATIONS: Final[Mapping[str, Callable[[Sequence[float]], float]]] = {
     "max": max, "min": min, "avg": lambda values: math.fsum(values) / len(values), "sum": math.fsum,
+    "count": lambda values: float(len(values)),
 }
 _SUMS: Final[Mapping[str, Callable[[float, float], float]]] = {"+": operator.add, "-": operator.sub}
 _PRODUCTS: Final[Mapping[str, Callable[[float, float], float]]] = {"*": operator.mul, "/": _divide}
 _COMPARISONS: Final[Mapping[str, Callable[[float, float], bool]]] = {
     "==": lambda left, right: left == right, "!=": lambda left, right: left != right,
     ">=": lambda left, right: left >= right, ">": lambda left, right: left > right,
+    "<": lambda left, right: left < right,
 }
 
 
