@@ -36,6 +36,7 @@ MOUNTS = f"(or {DASHBOARD} {BOOKS} {SETTINGS})"
 PEERS = f"(and {DASHBOARD} .Values.dashboard.peers)"
 SHARES = f"(and {ACTS} .Values.sharing.enabled)"
 SCALES = f'(and {ACTS} {SCALING} (eq .Values.autoscaling.mode "act"))'
+HOLDS_POOLS = f"(and {ACTS} .Values.cost.enforcement.enabled .Values.cost.enforcement.editNodePools)"
 EMPTIES = (
     f'(and {ACTS} .Values.binPacking.enabled (or (eq .Values.binPacking.consolidation.mode "act") '
     '(eq .Values.binPacking.defrag.mode "act")))'

@@ -88,7 +88,6 @@ def test_rights_that_nothing_used_are_told_also_those_of_the_hook(tmp_path):
 
 # Names that it has and we do not, and why.
 NOT_TAKEN = {
-    "cost.enforcement.editNodePools": "budgets that act change no object but pods that wait (decision 0010)",
     "sharing.mig.enabled": "which way a GPU is shared is said by GPUSharingPolicies and GPUNodeConfigs",
     "sharing.mps.enabled": "the same", "sharing.timeSlicing.enabled": "the same",
 }
