@@ -21,41 +21,41 @@ from fallow.model.seen import ABSENT, Input, Known, Unseen
 _KNOWN: Final = frozenset(str(each) for each in CapacityType)
 
 
-class _Meta(msgspec.Struct, rename="camel"):
+class _PoolMeta(msgspec.Struct, rename="camel"):
     name: str
     uid: str
     resource_version: str
     annotations: dict[str, str] | None = None
 
 
-class _Requirement(msgspec.Struct):
+class _NodesRequirement(msgspec.Struct):
     key: str = ""
     operator: str = ""
     values: tuple[str, ...] | None = None
 
 
-class _TemplateSpec(msgspec.Struct):
-    requirements: tuple[_Requirement, ...] | None = None
+class _NodesSpec(msgspec.Struct):
+    requirements: tuple[_NodesRequirement, ...] | None = None
 
 
-class _Template(msgspec.Struct):
-    spec: _TemplateSpec = msgspec.field(default_factory=_TemplateSpec)
+class _NodesTemplate(msgspec.Struct):
+    spec: _NodesSpec = msgspec.field(default_factory=_NodesSpec)
 
 
-class _Spec(msgspec.Struct):
-    template: _Template = msgspec.field(default_factory=_Template)
+class _PoolWish(msgspec.Struct):
+    template: _NodesTemplate = msgspec.field(default_factory=_NodesTemplate)
     limits: dict[str, str | int] | None = None
     replicas: int | None = None
 
 
-class _Status(msgspec.Struct):
+class _PoolCount(msgspec.Struct):
     resources: dict[str, str | int] | None = None
 
 
 class PoolItem(msgspec.Struct):
-    metadata: _Meta
-    spec: _Spec = msgspec.field(default_factory=_Spec)
-    status: _Status = msgspec.field(default_factory=_Status)
+    metadata: _PoolMeta
+    spec: _PoolWish = msgspec.field(default_factory=_PoolWish)
+    status: _PoolCount = msgspec.field(default_factory=_PoolCount)
 
 
 async def find(api: kube.Api) -> Input[tuple[PoolSeen, ...]]:
@@ -99,7 +99,7 @@ def _see(item: PoolItem) -> PoolSeen:
     )
 
 
-def _find_tiers(requirements: Iterable[_Requirement]) -> frozenset[CapacityType] | None:
+def _find_tiers(requirements: Iterable[_NodesRequirement]) -> frozenset[CapacityType] | None:
     """All requirements hold together; those that name no values only narrow it down further."""
     named = [
         set(each.values or ()) for each in requirements
