@@ -11,7 +11,7 @@ export FALLOW_TRACES ?= $(abspath $(wildcard ../shared/data))
 unexport PYTHONDONTWRITEBYTECODE # or every worker and every command that a test starts compiles everything anew
 
 .DEFAULT_GOAL := help
-.PHONY: help setup ui shots world check lint types contracts unit test fuzz soak real rights demo bench acceptance docs site pins builder images release clean
+.PHONY: help setup ui shots world check lint types contracts unit test fuzz soak real rights demo bench acceptance docs site pins builder images release build docker install-deps dev-cluster clean
 
 help: ## Show what can be made
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -112,6 +112,17 @@ images: builder ## The images for both processors, as OCI archives, into build/i
 release: builder ## Wheel, sdist, images, charts, manifests, bills of materials, changes and checksums of a tagged commit, into build/release (SNAPSHOT=1: of any; URL=https://...: where they will be, for krew)
 	rm -rf build/release
 	$(BIN)/python -m docs.release build/release $(if $(SNAPSHOT),--snapshot) $(if $(URL),--url $(URL)) $(if $(MIRROR),--mirror $(MIRROR))
+
+# By the names in the documents of gpu-idle-exporter and GPU Autoscaler.
+build: builder ## Wheel and sdist of this checkout, into build/dist
+	$(BIN)/python -m hatchling build -d build/dist
+
+docker: builder ## The images for this processor, put into docker or podman, also as ghcr.io/affinode/gpu-idle-exporter:latest
+	$(BIN)/python -m docs.image_load build/images-made $(if $(MIRROR),--mirror $(MIRROR))
+
+install-deps: setup
+
+dev-cluster: demo
 
 clean: ## Remove the virtual environment and caches of tools (not the cache of built programs)
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -27,10 +27,10 @@ GROUP = "admissionregistration.k8s.io"
 ABOUT = """# Made from the code by `make docs`.
 # Bounds on gpu-pruner's own account. Whoever may patch a Deployment may run anything in it; this policy lets that one
 # account change only what a pause changes, and the mark of a restart that a GPUSharingPolicy asks for; and nothing at
-# all in protected namespaces; of nodes with GPUs the cordon, with the record that tells why, two taints of its own and
-# two labels for NVIDIA's programs; of NodePools the limit of GPUs, with the record of what it was; a pod goes only by
-# a request that names its uid and leaves it time, a node only with the record that its machine was told to go, a
-# template of claims only if it is one of ours; in its own namespace it runs nothing but pause. No other account is
+# all in protected namespaces; of nodes with GPUs the cordon, with the record that tells why, two taints of its own,
+# labels of its own and two for NVIDIA's programs; of NodePools the limit of GPUs, with the record of what it was; a pod
+# goes only by a request that names its uid and leaves it time, a node only with the record that its machine was told to
+# go, a template of claims only if it is one of ours; in its own namespace it runs nothing but pause. No other account is
 # touched.
 # For another account than the shipped one change the matchCondition; for other protected namespaces the expression
 # that lists them.
@@ -43,7 +43,10 @@ _DAEMONS = "apps/daemonsets"
 _TEMPLATE = "resource.k8s.io/resourceclaimtemplates"
 _CONFIG = f"{names.GROUP}/{names.NODE_CONFIG_PLURAL}"
 _POOL = "karpenter.sh/nodepools"
-_NODE_LABELS = (names.MIG_CONFIG, names.PLUGIN_CONFIG, names.CONSOLIDATION, names.DEFRAG)
+_NODE_LABELS = (
+    names.MIG_CONFIG, names.PLUGIN_CONFIG, names.CONSOLIDATION, names.DEFRAG, names.NODE_POOL, names.SCALING_GROUP,
+    names.OWN_CAPACITY, names.OWN_INSTANCE_TYPE, names.OWN_GPU_TYPE,
+)
 _NODE_RECORDS = (names.REPARTITION, names.EMPTYING, names.SCALE_DOWN, names.SPOT_RECORD)
 _KEYS = {
     PLUGIN_MAP: f"k.startsWith('{partition.OURS}')", MIG_MAP: f"k == '{partition.MIG_KEY}'",

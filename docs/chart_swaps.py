@@ -30,6 +30,7 @@ SWITCHES: Final = {
 ON, ACTS, DASHBOARD, BOOKS, SERVER, WEBHOOK, EXTENDER, SECOND, EXPORTER, SCALING, SPOT_WATCH = (
     f'(include "fallow.on.{name}" .)' for name in SWITCHES
 )
+ALLOCATION = f"(and {BOOKS} .Values.cost.api.port)"
 FILE_BOOKS, SERVER_BOOKS = f"(and {BOOKS} (not {SERVER}))", f"(and {BOOKS} {SERVER})"
 SETTINGS = f"(and {ON} .Values.settings)"
 MOUNTS = f"(or {DASHBOARD} {BOOKS} {SETTINGS})"
@@ -83,6 +84,7 @@ def _placed(account: str, by: str = "placing") -> Swap:
     return Swap(line, line + f'      {{{{- include "fallow.{by}" . | trim | nindent 6 }}}}\n')
 
 
+_EXTENDER_PORT: Final = '{{ include "fallow.extenderPort" . }}'
 _POLICY: Final = Swap("--policy=Auto", f"--policy={value('binPacking.strategy')}")
 # Arguments of the webhook that are written out of several values.
 _WAYS = (
@@ -125,9 +127,21 @@ _ARGUMENTS: Final = """          args:
                 optional: true
 """
 
+_ACCOUNT: Final = f"kind: ServiceAccount\nmetadata:\n  name: gpu-pruner\n  namespace: {roles.HOME}\n"
+_LABELLED: Final = "    metadata:\n      labels:\n        app.kubernetes.io/name: gpu-pruner\n"
+
 SWAPS: Final[dict[str, tuple[Swap, ...]]] = {
+    "deploy/base/20-reader.yaml": (
+        Swap(_ACCOUNT, _ACCOUNT + _lines(
+            "{{- with .Values.controller.serviceAccountAnnotations }}", "annotations:",
+            "  {{- toYaml . | nindent 4 }}", "{{- end }}", by=2,
+        )),
+    ),
     "deploy/controller/20-gpu-pruner.yaml": (
         _IMAGE, _placed("gpu-pruner"),
+        Swap(_LABELLED, _LABELLED + _lines(
+            "{{- with .Values.controller.podLabels }}", "{{- toYaml . | nindent 8 }}", "{{- end }}", by=8,
+        )),
         Swap(_ARGUMENTS, _lines("args:", '  {{- include "fallow.args" . | nindent 12 }}', by=10)),
         Swap(_RESOURCES, _lines("resources:", "  {{- toYaml .Values.controller.resources | nindent 12 }}", by=10)),
         Swap("replicas: 2\n", 'replicas: {{ include "fallow.replicas" . }}\n'),
@@ -144,21 +158,33 @@ SWAPS: Final[dict[str, tuple[Swap, ...]]] = {
         Swap("              drop: [ALL]\n", _lines(
             "              drop: [ALL]", '{{- include "fallow.mounts" . }}',
         )),
+        Swap("              containerPort: 8080\n", _lines(
+            "  containerPort: 8080", f"{{{{- if {ALLOCATION} }}}}", "- name: allocation",
+            f"  containerPort: {value('cost.api.port')}", "{{- end }}", by=12,
+        )),
+        Swap("      targetPort: metrics\n", _lines(
+            "  targetPort: metrics", f"{{{{- if {ALLOCATION} }}}}", "- name: allocation",
+            f"  port: {value('cost.api.port')}", "  targetPort: allocation", "{{- end }}", by=4,
+        )),
     ),
     "deploy/controller/30-network.yaml": (
         Swap("[monitoring, openshift-monitoring, openshift-user-workload-monitoring]",
              "{{ toJson .Values.networkPolicy.scrapers }}"),
         Swap("  egress:\n", _more("networkPolicy.ingress") + "  egress:\n" + _more("networkPolicy.egress") + _lines(
             f"{{{{- if {SERVER_BOOKS} }}}}", "- ports: # PostgreSQL", f"    - port: {value('cost.timescaledb.port')}",
-            "      protocol: TCP", "{{- end }}",
-            "{{- if .Values.cost.alerts.smtp.host }}", "- ports: # the mail server of budgets",
-            f"    - port: {value('cost.alerts.smtp.port')}", "      protocol: TCP", "{{- end }}", by=4,
+            "      protocol: TCP", "{{- end }}", "{{- with .Values.cost.alerts.smtp }}",
+            "{{- if and .host (not (has (int .port) (list 465 587))) }}", "- ports: # mail", "    - port: {{ .port }}",
+            "      protocol: TCP", "{{- end }}", "{{- end }}", by=4,
         )),
+        Swap("          protocol: TCP\n    - from: # a replica that follows", "          protocol: TCP\n" + _lines(
+            f"{{{{- if {ALLOCATION} }}}}", f"- port: {value('cost.api.port')}", "  protocol: TCP", "{{- end }}", by=8,
+        ) + "    - from: # a replica that follows"),
     ),
     "deploy/acting/15-bounds.yaml": (
         Swap(PROTECTED_NAMESPACES,
              '{{ coalesce (index .Values.flags "protected-namespaces") (index .Values.settings "protected-namespaces") '
-             f'"{PROTECTED_NAMESPACES}" }}}}'),
+             f'"{PROTECTED_NAMESPACES}" | toString '
+             r"""| replace "\\" "\\\\" | replace "'" "\\'" }}"""),  # a backslash and a quote as CEL spells them
         Swap(f"'{PLUGIN_MAP[1]}'", f"'{_part(_PLUGIN, 1)}'", 2), Swap(f"'{MIG_MAP[1]}'", f"'{_part(_MIG, 1)}'", 2),
         Swap(f"'{PLUGIN_MAP[0]}'", f"'{_part(_PLUGIN, 0)}'", 4),
         Swap(f"ConfigMap {PLUGIN_MAP[0]}/{PLUGIN_MAP[1]}", f"ConfigMap {value(_PLUGIN)}"),
@@ -206,6 +232,9 @@ SWAPS: Final[dict[str, tuple[Swap, ...]]] = {
     ),
     "deploy/extender/service/30-extender.yaml": (
         _IMAGE, _POLICY, _placed("fallow-extender"), Swap(":9444\n", f"{value('extender.addr')}\n"),
+        Swap("containerPort: 9444", f"containerPort: {_EXTENDER_PORT}"),
+        Swap("      port: 9444\n", f"      port: {_EXTENDER_PORT}\n"),
+        Swap("        - port: 9444 #", f"        - port: {_EXTENDER_PORT} #"),
     ),
     "deploy/spot-watch/30-spot-watch.yaml": (_NODE_IMAGE, _placed("fallow-spot-watch", "pulling")),
     "examples/exporter/daemonset/20-daemonset.yaml": (_NODE_IMAGE, _placed("gpu-idle-exporter", "pulling")),

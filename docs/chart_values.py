@@ -16,7 +16,9 @@ from fallow.settings import cost_enforcement, packing, readers
 from fallow.settings.flags import Flag
 
 Schema = dict[str, Any]
-TEXT: Schema = {"type": "string"}
+TEXT: Schema = {"type": "string", "pattern": "^[ -~]*$"}  # a name: a second line would be YAML of its own
+LINES: Schema = {"type": "string"}  # of what is written between quotes
+URL: Schema = {"type": "string", "pattern": "^https?://[!#-~]*$"}
 WORDS: Schema = {"type": ["string", "number"]}  # of a flag that reads text: `--set` makes a number of digits
 DECIMAL: Schema = {"type": "string", "pattern": r"^[0-9]*\.[0-9]+$"}  # `--set x=0.5` gives text
 PART: Schema = {"anyOf": [{"type": "number", "minimum": 0, "maximum": 1}, DECIMAL]}
@@ -28,7 +30,7 @@ OBJECT: Schema = {"type": "object"}
 PEERS: Schema = {"type": "array", "items": {
     "type": "object", "required": ["name", "url"], "additionalProperties": False, "properties": {
         "name": {"type": "string", "pattern": "^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$"},
-        "url": {"type": "string", "pattern": "^https?://"},
+        "url": URL,
         "tokenSecret": {"type": "object", "required": ["name"], "additionalProperties": False,
                         "properties": {"name": TEXT, "key": TEXT}},
     },
@@ -106,6 +108,7 @@ def usual(flag: Flag) -> Any:
 
 
 _RUNS = "Requests and limits of its pods."
+_PATTERNS: Schema = {"type": "array", "items": LINES}
 
 ROWS: tuple[Value, ...] = (
     say("image.repository", "fallow", TEXT, "Image of all programs but those on nodes."),
@@ -114,7 +117,7 @@ ROWS: tuple[Value, ...] = (
     say("image.pullPolicy", "IfNotPresent", {"enum": ["Always", "IfNotPresent", "Never"]}, "When it is pulled."),
     say("imagePullSecrets", [], TEXTS, "Names of Secrets by which images are pulled."),
 
-    say("prometheus.url", "auto", {"anyOf": [{"enum": ["auto", ""]}, {"type": "string", "pattern": "^https?://"}]},
+    say("prometheus.url", "auto", {"anyOf": [{"enum": ["auto", ""]}, URL]},
         "Address of Prometheus, Thanos, Mimir, ... auto: the first Service of Prometheus, by its usual names, that "
         "helm finds in a namespace of prometheus.namespaces; where there is none, and where it is empty, exporters are "
         "read directly. (`--prometheus-url`)"),
@@ -132,7 +135,8 @@ ROWS: tuple[Value, ...] = (
     say("settings", {}, {"flags": True}, "The same, in a file that the daemon heeds within a minute or two when it "
         "changes, without a restart. (`--config`)"),
 
-    say("controller.enabled", True, SWITCH, "The daemon, which looks and, if it is let, pauses."),
+    say("controller.enabled", True, SWITCH, "The daemon, which looks and, if it is let, pauses. Where it has paused, "
+        "give that back (`fallow uninstall --yes`) before you switch it off."),
     say("controller.replicas", 2, {"type": "integer", "minimum": 1},
         "Of which one leads. With books in SQLite there is one."),
     say("controller.env", [], LIST, "Further variables of the daemon, such as a token of Prometheus from a Secret."),
@@ -141,6 +145,9 @@ ROWS: tuple[Value, ...] = (
     say("controller.nodeSelector", {}, OBJECT, "Nodes on which it may run, and with it the webhook, the extender and "
         "the pods of `helm test` and `helm uninstall`."),
     say("controller.tolerations", [], LIST, "Taints that these bear."),
+    say("controller.serviceAccountAnnotations", {}, OBJECT, "Annotations of its account, by which a cloud knows it: "
+        "eks.amazonaws.com/role-arn, iam.gke.io/gcp-service-account, azure.workload.identity/client-id."),
+    say("controller.podLabels", {}, OBJECT, "Further labels of its pods, such as azure.workload.identity/use."),
 
     say("dashboard.enabled", True, SWITCH, "The dashboard and its API, inside the cluster; people come by a "
         "port-forward, or by an Ingress of yours."),
@@ -166,7 +173,7 @@ ROWS: tuple[Value, ...] = (
     give("cost.nodeSplit", "--cost-node-split"),
     give("cost.trackingInterval", "--cost-tracking-interval"),
     give("cost.store.path", "--cost-store"),
-    say("cost.store.dsn", "", TEXT, "Address of a PostgreSQL that has the books; it is kept in a Secret. Better: "
+    say("cost.store.dsn", "", LINES, "Address of a PostgreSQL that has the books; it is kept in a Secret. Better: "
         "cost.store.dsnSecret."),
     say("cost.store.dsnSecret", "", TEXT, "A Secret of yours with that address (key dsn)."),
     give("cost.store.spoolPath", "--cost-spool"),
@@ -178,8 +185,8 @@ ROWS: tuple[Value, ...] = (
     say("cost.timescaledb.enabled", False, SWITCH, "Books in TimescaleDB or PostgreSQL; switches them on."),
     say("cost.timescaledb.host", "", TEXT, "Where it is."),
     say("cost.timescaledb.port", 5432, {"type": "integer", "minimum": 1, "maximum": 65535}, "Its port."),
-    say("cost.timescaledb.database", "gpucost", TEXT, "Its database."),
-    say("cost.timescaledb.user", "fallow", TEXT, "As whom."),
+    say("cost.timescaledb.database", "gpucost", LINES, "Its database."),
+    say("cost.timescaledb.user", "fallow", LINES, "As whom."),
     say("cost.timescaledb.passwordSecretRef.name", "", TEXT, "Secret with the password; empty: none is given."),
     say("cost.timescaledb.passwordSecretRef.key", "password", TEXT, "Its key."),
     say("cost.timescaledb.sslmode", "require", {"enum": ["disable", "require", "verify-ca", "verify-full"]},
@@ -190,19 +197,19 @@ ROWS: tuple[Value, ...] = (
         "As cost.retention.hoursDays."),
     give("cost.prices.maxAgeDays", "--cost-prices-max-age-days"),
     give("cost.prices.refreshInterval", "--cost-prices-refresh"),
-    say("cost.prices.csv", "", TEXT, "What GPUs cost here, as in the ConfigMap gpu-autoscaler-prices (prices.csv), "
+    say("cost.prices.csv", "", LINES, "What GPUs cost here, as in the ConfigMap gpu-autoscaler-prices (prices.csv), "
         "which is then made."),
-    say("cost.prices.commitmentsCsv", "", TEXT, "What is paid for whether it runs or not (commitments.csv)."),
+    say("cost.prices.commitmentsCsv", "", LINES, "What is paid for whether it runs or not (commitments.csv)."),
     say("cost.attribution.labels", ["app.kubernetes.io/name"], TEXTS, _FLAGS["--cost-attribution-labels"].help),
-    say("cost.alerts.smtp.host", "", TEXT, "Mail server; or cost.alerts.smtp.urlSecretRef. One of them, and "
-        "cost.alerts.smtp.from, for budgets that tell by mail."),
+    say("cost.alerts.smtp.host", "", TEXT, "Mail server; empty: no letters, or what cost.alerts.smtp.urlSecretRef "
+        "names."),
     say("cost.alerts.smtp.port", 587, {"type": "integer", "minimum": 1, "maximum": 65535}, "Its port."),
-    say("cost.alerts.smtp.startTLS", True, SWITCH, "TLS by STARTTLS where it is offered, and always before a password "
-        "is said; false: TLS from the first byte, as on port 465."),
-    say("cost.alerts.smtp.username", "", TEXT, "As whom mail is handed in; empty: as nobody."),
-    say("cost.alerts.smtp.passwordSecretRef.name", "", TEXT, "Secret with the password of that user."),
+    say("cost.alerts.smtp.startTLS", True, SWITCH, "It is spoken to in the clear first, and by STARTTLS before a "
+        "password is said; false: by TLS from the first byte, as usual at port 465."),
+    say("cost.alerts.smtp.username", "", TEXT, "As whom; empty: as nobody."),
+    say("cost.alerts.smtp.passwordSecretRef.name", "", TEXT, "Secret with their password."),
     say("cost.alerts.smtp.passwordSecretRef.key", "password", TEXT, "Its key."),
-    say("cost.alerts.smtp.urlSecretRef.name", "", TEXT, "Instead of the five above: Secret with the address of a mail "
+    say("cost.alerts.smtp.urlSecretRef.name", "", TEXT, "Instead of all these: Secret with the address of a mail "
         "server, smtp[s]://USER:PASSWORD@HOST:PORT."),
     say("cost.alerts.smtp.urlSecretRef.key", "url", TEXT, "Its key."),
     give("cost.alerts.smtp.from", "--email-from"),
@@ -245,8 +252,8 @@ ROWS: tuple[Value, ...] = (
     say("sharing.timeSlicing.enabled", True, SWITCH, "The same for GPUs that are shared in turns."),
     say("scheduling.schedulerNames", [names.DEFAULT_SCHEDULER], TEXTS, "Schedulers whose pods may share GPUs; with "
         "extender.mode scheduler fallow-scheduler is always one."),
-    *(say(f"classification.patterns.{each}", [], TEXTS, f"Regular expressions that tell {each} by a container's image, "
-          "command or arguments, tried before the built-in ones.") for each in WorkClass),
+    *(say(f"classification.patterns.{each}", [], _PATTERNS, f"Regular expressions that tell {each} by a "
+          "container's image, command or arguments, tried before the built-in ones.") for each in WorkClass),
     say("gpuSharingPolicies.defaultPolicies", [],
         {"type": "array", "items": {"type": "object", "required": ["name", "spec"], "additionalProperties": False,
                                     "properties": {"name": TEXT, "namespace": TEXT, "spec": OBJECT}}},
@@ -262,7 +269,9 @@ ROWS: tuple[Value, ...] = (
     say("extender.enabled", False, SWITCH, "Let kube-scheduler ask where GPU pods fit best."),
     say("extender.mode", "scheduler", {"enum": ["scheduler", "service"]}, "scheduler: a second kube-scheduler, "
         "fallow-scheduler, with the extender beside it; service: for your own, by the Secret fallow-extender-cert."),
-    give("extender.addr", "--addr", program="extender"),
+    say("extender.addr", ":9444", {"type": "string", "pattern": r":[0-9]+$"}, "With extender.mode service: where the "
+        "extender listens, as its Service, its container and its NetworkPolicy have it. With mode scheduler it is "
+        "asked inside its pod. (`--addr`)"),
     say("extender.schedulerImage", "registry.k8s.io/kube-scheduler:v1.36.3", TEXT, "kube-scheduler of your cluster's "
         "own version."),
 

@@ -81,13 +81,13 @@ def write_archive(path: Path, about: About, images: Mapping[str, Iterable[Layer]
         blobs[digest] = content
         return {"mediaType": f"{_TYPE}.{kind}", "digest": digest, "size": len(content), **more}
 
-    manifests = [keep(_dump(_describe_image(about, processor, list(layers), keep)), "manifest.v1+json",
+    manifests = [keep(dump(_describe_image(about, processor, list(layers), keep)), "manifest.v1+json",
                       platform=_platform(processor)) for processor, layers in images.items()]
     index = {"schemaVersion": 2, "mediaType": f"{_TYPE}.index.v1+json", "manifests": manifests,
              "annotations": _labels(about)}
-    top = keep(_dump(index), "index.v1+json", annotations={f"{_NAME}.ref.name": f"{about.name}:{about.version}"})
-    files = {"oci-layout": _dump({"imageLayoutVersion": "1.0.0"}),
-             "index.json": _dump({"schemaVersion": 2, "manifests": [top]}),
+    top = keep(dump(index), "index.v1+json", annotations={f"{_NAME}.ref.name": f"{about.name}:{about.version}"})
+    files = {"oci-layout": dump({"imageLayoutVersion": "1.0.0"}),
+             "index.json": dump({"schemaVersion": 2, "manifests": [top]}),
              **{f"blobs/{each.replace(':', '/')}": content for each, content in blobs.items()}}
     with tarfile.open(path, mode="w", format=tarfile.PAX_FORMAT) as archive:
         for name, file in sorted(_with_folders({name: File(content) for name, content in files.items()}).items()):
@@ -107,7 +107,7 @@ def _describe_image(about: About, processor: str, layers: list[Layer], keep: Any
         "history": [{"created": _tell_time(about.at), "created_by": "fallow docs/images.py"} for _ in layers],
     }
     return {
-        "schemaVersion": 2, "mediaType": f"{_TYPE}.manifest.v1+json", "config": keep(_dump(config), "config.v1+json"),
+        "schemaVersion": 2, "mediaType": f"{_TYPE}.manifest.v1+json", "config": keep(dump(config), "config.v1+json"),
         "layers": [keep(each.packed, "layer.v1.tar+gzip") for each in layers], "annotations": _labels(about),
     }
 
@@ -128,7 +128,7 @@ def _tell_time(at: int) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _dump(what: Any) -> bytes:
+def dump(what: Any) -> bytes:
     return json.dumps(what, indent=1, sort_keys=True).encode()
 
 
@@ -137,7 +137,13 @@ def _digest(content: bytes) -> str:
 
 
 def read_archive(path: Path, processor: str) -> tuple[dict[str, Any], list[tarfile.TarFile]]:
-    """The configuration of an image, and its layers in order; every digest on the way is checked."""
+    """The configuration of an image, and its layers in order."""
+    config, layers = read_plain(path, processor)
+    return json.loads(config), [tarfile.open(fileobj=io.BytesIO(each)) for each in layers]
+
+
+def read_plain(path: Path, processor: str) -> tuple[bytes, list[bytes]]:
+    """The same as they were written, unpacked; every digest on the way is checked."""
     with tarfile.open(path) as archive:
 
         def read(said: dict[str, Any]) -> bytes:
@@ -149,9 +155,9 @@ def read_archive(path: Path, processor: str) -> tuple[dict[str, Any], list[tarfi
         manifests = json.loads(read(top))["manifests"]
         [manifest] = [json.loads(read(each)) for each in manifests if each["platform"]["architecture"] == processor]
         layers = [gzip.decompress(read(each)) for each in manifest["layers"]]
-        config: dict[str, Any] = json.loads(read(manifest["config"]))
-    assert [_digest(each) for each in layers] == config["rootfs"]["diff_ids"]
-    return config, [tarfile.open(fileobj=io.BytesIO(each)) for each in layers]
+        config = read(manifest["config"])
+    assert [_digest(each) for each in layers] == json.loads(config)["rootfs"]["diff_ids"]
+    return config, layers
 
 
 def _read(archive: tarfile.TarFile, name: str) -> bytes:

@@ -296,16 +296,16 @@ def main() -> None:
     asked.add_argument("--processor", choices=pins.PROCESSORS, action="append", help="[default: all]")
     words = asked.parse_args()
     try:
-        check_pages()
-        words.folder.mkdir(parents=True, exist_ok=True)
-        for path in _make_here(words.folder, words.mirror, words.processor or tuple(pins.PROCESSORS)):
+        for path in make_here(words.folder, words.mirror, words.processor or tuple(pins.PROCESSORS)):
             print(f"{path.stat().st_size / 1024:9.1f} KB  {path}")  # noqa: T201
     except NoImage as why:
         sys.exit(f"Error: {why}")
 
 
-def _make_here(into: Path, mirror: str, processors: Iterable[str]) -> Iterator[Path]:
+def make_here(into: Path, mirror: str, processors: Iterable[str]) -> Iterator[Path]:
     """Of this checkout."""
+    check_pages()
+    into.mkdir(parents=True, exist_ok=True)
     revision, at = find_commit()
     with tempfile.TemporaryDirectory() as folder:
         pack_python(Path(folder), "wheel", at=at)

@@ -1,8 +1,10 @@
-"""`kubectl krew install fallow`: what krew downloads, and the manifest that tells it from where.
+"""`kubectl krew install fallow`: what krew downloads, and the manifest that tells it from where; and install.sh, which
+brings the same to who has no krew: curl -sSL ADDRESS/install.sh | bash.
 
 In: the wheel of a release, the address under which its files will be, and the moment of its commit. Out: a tar.gz with
-the wheel, the packages that it was tried with and their hashes, and a small script; a Plugin for krew's index.
-Invariant: the script changes nothing but a folder of its own, in which the first call puts fallow's packages; it says
+the wheel, the packages that it was tried with and their hashes, and a small script; a Plugin for krew's index; the
+other script.
+Invariant: the scripts change nothing but a folder of its own, in which the first call puts fallow's packages; it says
 so. A package whose hash is another is not taken. The same commit gives the same bytes.
 """
 
@@ -44,6 +46,53 @@ if [ ! -e "$home/.ready" ]; then
 fi
 exec "$home/bin/kubectl-fallow" "$@"
 """
+
+
+INSTALL: Final = "install.sh"
+_INSTALL: Final = """\
+#!/bin/sh
+# Puts the commands of fallow @VERSION@ (fallow, gpu-pruner, gpu-autoscaler, kubectl-fallow) where a shell finds them:
+#   curl -sSL @URL@/install.sh | bash
+# Nothing is changed but ~/.local/share/fallow (XDG_DATA_HOME) and links in ~/.local/bin (FALLOW_BIN). Gone with: rm -r
+# that folder, and rm those links.
+set -eu
+install() {
+  python=${PYTHON:-python3} data=${XDG_DATA_HOME:-$HOME/.local/share}/fallow links=${FALLOW_BIN:-$HOME/.local/bin}
+  "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || {
+    echo "fallow needs Python 3.11 or newer with venv; name one by PYTHON=..." >&2
+    exit 1
+  }
+  scratch=$(mktemp -d)
+  trap 'rm -rf "$scratch"' EXIT
+  curl -fsSL -o "$scratch/packed" "@URL@/@NAME@"
+  "$python" - "$scratch/packed" <<'CHECK' || { echo "@NAME@: its SHA-256 is another than it was" >&2; exit 1; }
+import hashlib, sys
+sys.exit(hashlib.sha256(open(sys.argv[1], "rb").read()).hexdigest() != "@DIGEST@")
+CHECK
+  tar -xzf "$scratch/packed" -C "$scratch"
+  "$scratch/@BIN@" --version >/dev/null
+  mkdir -p "$links"
+  for each in fallow gpu-pruner gpu-autoscaler kubectl-fallow kubectl_complete-fallow; do
+    ln -sf "$data/krew-@VERSION@/bin/$each" "$links/$each"
+  done
+  echo "fallow @VERSION@ is in $links"
+  case ":$PATH:" in
+    *":$links:"*) ;;
+    *) echo "which is not in your PATH yet: export PATH=\\"$links:\\$PATH\\"" ;;
+  esac
+}
+install </dev/null # at the end, so that nothing is done by half of a script
+"""
+
+
+def write_installer(archive: bytes, url: str) -> str:
+    """`url`: the folder in which the files of this release are."""
+    said = {"URL": url.rstrip("/"), "NAME": NAME, "BIN": BIN, "VERSION": __version__,
+            "DIGEST": hashlib.sha256(archive).hexdigest()}
+    text = _INSTALL
+    for name, value in said.items():
+        text = text.replace(f"@{name}@", value)
+    return text
 
 
 def pack(wheel: Path, at: int) -> bytes:

@@ -78,12 +78,12 @@ def pack_manifests(at: int) -> bytes:
 
 
 def _find_files(place: Path) -> Iterator[Path]:
-    """Also through links to folders, which a chart that is another's twin has."""
-    if place.is_file():
-        yield place
-        return
-    for folder, _, files in os.walk(place, followlinks=True):
-        yield from (Path(folder) / each for each in files)
+    """Also through links to folders, which a chart that is another's twin has. What git ignores is of this machine,
+    and may be anybody's secret."""
+    said = images.ask_git("ls-files", "--cached", "--others", "--exclude-standard", "-z")
+    known = {(ROOT / each).resolve() for each in said.split("\0")}
+    walked = (Path(folder) / each for folder, _, files in os.walk(place, followlinks=True) for each in files)
+    yield from (path for path in ([place] if place.is_file() else walked) if path.resolve() in known)
 
 
 # ---- what is in it ---------------------------------------------------------------------------------------------------
@@ -169,7 +169,7 @@ def _list_subjects() -> list[str]:
 def make(
     folder: Path, *, is_snapshot: bool, url: str = "", has_images: bool = True, mirror: str = ""
 ) -> list[Path]:
-    """The files that were made. `url`: where they will be, for krew; none: no manifest of it is made. `mirror`: of
+    """The files that were made. `url`: where they will be, for krew and install.sh; none: neither is made. `mirror`: of
     Debian's packages; none: the one of this machine's apt."""
     check_commit(is_snapshot=is_snapshot)
     folder.mkdir(parents=True)
@@ -185,7 +185,9 @@ def make(
         list(images.make(folder, wheel, version=__version__, revision=revision, at=at, mirror=mirror))
     (folder / krew.NAME).write_bytes(krew.pack(wheel, at))
     if url:
-        (folder / "fallow-krew.yaml").write_text(krew.describe((folder / krew.NAME).read_bytes(), url))
+        packed = (folder / krew.NAME).read_bytes()
+        (folder / "fallow-krew.yaml").write_text(krew.describe(packed, url))
+        (folder / krew.INSTALL).write_text(krew.write_installer(packed, url))
     (folder / "RELEASE.md").write_text(tell_changes(_list_subjects()))
     made = sorted(folder.iterdir())
     sums = "".join(f"{hashlib.sha256(each.read_bytes()).hexdigest()}  {each.name}\n" for each in made)
@@ -197,7 +199,7 @@ def main() -> None:
     asked = argparse.ArgumentParser(prog="docs.release", description=__doc__.splitlines()[0])
     asked.add_argument("folder", type=Path, help="where to, which is not there yet")
     asked.add_argument("--snapshot", action="store_true", help="of whatever is here; no release")
-    asked.add_argument("--url", default="", help="where its files will be: then there is a manifest for krew, too")
+    asked.add_argument("--url", default="", help="where its files will be: adds fallow-krew.yaml and install.sh")
     asked.add_argument("--no-images", action="store_true", help="without them, which takes seconds; no release")
     asked.add_argument("--mirror", default="", help="of Debian's packages; default: the one of this machine's apt")
     words = asked.parse_args()

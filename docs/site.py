@@ -61,7 +61,8 @@ MENU: Final[Mapping[str, Any]] = {
         },
         "Pack, share, scale": {
             "Packing": "docs/packing.md", "The scheduler's extender": f"{_OPERATE}extender.md",
-            "Sharing and emptying": f"{_OPERATE}sharing.md", "Nodes that come and go": f"{_OPERATE}scaling.md",
+            "Sharing and emptying": f"{_OPERATE}sharing.md",
+            "Sharing by hand": "examples/sharing/README.md", "Nodes that come and go": f"{_OPERATE}scaling.md",
             "Spot nodes": f"{_OPERATE}spot.md",
         },
     },

@@ -33,6 +33,7 @@ BAD: dict[str, tuple[Spec, str]] = {
     "both-amounts": (spec(monthlyLimit=3), "spec.budget"),
     "no-days": (spec(budget={"amount": 1, "period": "0d"}), "spec.budget.period"),
     "endless": (spec(budget={"amount": 1, "period": "1000000h"}), "spec.budget.period"),
+    "start": (spec(startDate=20261118), "spec.startDate"),
     "no-such-period": (spec(budget={"amount": 1, "period": "fortnight"}), "spec.budget.period"),
     "threshold": (_alert(threshold=1001), "spec.alerts[0].threshold"),
     "negative-threshold": (_alert(threshold=-0.5), "spec.alerts[0].threshold"),

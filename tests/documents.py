@@ -181,7 +181,7 @@ def parse(program: str, words: Sequence[str]) -> None:
 
 
 def _check_make(words: Sequence[str]) -> None:
-    made = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    made = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     if missing := [word for word in words if word not in made]:
         raise Wrong(f"there is no target {missing[0]}")
 

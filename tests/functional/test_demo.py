@@ -64,10 +64,13 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> subprocess.CompletedProces
     return played
 
 
-def test_who_asks_for_a_whole_gpu_and_suffers_on_a_part_of_one_is_given_a_whole_one_again(
+def test_who_asks_for_a_whole_gpu_runs_on_a_part_and_who_suffers_is_given_a_whole_one_again(
     done: subprocess.CompletedProcess[str],
 ) -> None:
-    told = re.search(r"asked for whole GPUs ran on parts of them \(.*by MPS.*left ([\d.]+) GPU-hours", done.stdout)
+    told = re.search(
+        r"asked for whole GPUs ran on parts of them \(.*on 1/4 by time-slicing.*on 1/8 by MPS.*left ([\d.]+) GPU-hours",
+        done.stdout,
+    )
     assert told is not None, done.stdout
     assert float(told[1]) > 0
     assert "sharing hurt team-vision/video-upscale, whose next pods have whole GPUs" in done.stdout

@@ -26,9 +26,12 @@ class HelmRefused(Exception):
 
 
 @functools.cache
-def template(*sets: str, namespace: str = "gpu-pruner-system", chart: pathlib.Path = CHART) -> str:
+def template(
+    *sets: str, namespace: str = "gpu-pruner-system", chart: pathlib.Path = CHART, more: tuple[str, ...] = ()
+) -> str:
+    """`more`: what else is typed, such as what kind of cluster it is for."""
     need("helm")
-    words = [word for each in sets for word in ("--set", each)]
+    words = [*more, *(word for each in sets for word in ("--set", each))]
     command = [str(build.need("helm")), "template", "fallow", str(chart), "-n", namespace, *words]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     if done.returncode:

@@ -52,13 +52,14 @@ class Killed(BaseException):
 class PretendMachines:
     """A cloud of one zone whose machines are nodes at once. `dies`: before or after it did what it was asked. `ails`:
     `down`, it fails at once; `hangs`, it never answers; `deaf`, its queue forgets nothing; `stuck`, it removes nothing;
-    `mute`, it removes and does not say so. `hidden`: machines that it does not list."""
+    `mute`, it removes and does not say so. `hidden`: machines that it does not list. `kind`: of all its machines; "":
+    it does not say."""
 
     def __init__(self, cluster: clusters.Cluster, **targets: int) -> None:
         self.cluster, self.targets, self.asked = cluster, targets, list[Growth]()
         self.empty, self.dies, self.owner = set[str](), "", ""
         self.removed, self.told, self.ails = list[str](), list[MachineNotice](), ""
-        self.hidden = set[str]()
+        self.hidden, self.kind = set[str](), ""
 
     async def groups(self, ids: Sequence[str]) -> tuple[MachineGroup, ...]:
         if self.ails == "down":
@@ -78,7 +79,7 @@ class PretendMachines:
         found = await self.cluster.objects("v1", "Node", labelSelector=f"{SCENE}={self.cluster.namespace}")
         return tuple(
             CloudMachine(
-                id=node["metadata"]["name"], group=group, state=MachineState.running,
+                id=node["metadata"]["name"], group=group, state=MachineState.running, instance_type=self.kind,
                 provider_id=node["spec"].get("providerID", ""),
                 launched_at=units.read_instant(node["metadata"]["creationTimestamp"]),
             )

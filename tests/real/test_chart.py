@@ -10,6 +10,7 @@ import functools
 import http.server
 import json
 import re
+import shutil
 import subprocess
 import threading
 import time
@@ -35,7 +36,8 @@ from tests.real.test_uninstall import find_all, make_elsewhere
 __all__ = ["release"]  # a fixture
 Object = dict[str, Any]
 ALL = (
-    "runMode=scale-down", "cost.enabled=true", "cost.enforcement.enabled=true", "sharing.enabled=true",
+    "runMode=scale-down", "cost.enabled=true", "cost.enforcement.enabled=true",
+    "cost.enforcement.editNodePools=true", "sharing.enabled=true",
     "binPacking.consolidation.mode=act", "binPacking.defrag.mode=act", "extender.enabled=true", "exporter.enabled=true",
     "binPacking.defrag.schedulers={fallow-scheduler}", "slack.enabled=true",
     "monitoring.rules.enabled=true", "monitoring.serviceMonitor.enabled=true", "monitoring.openshift.enabled=true",
@@ -55,7 +57,7 @@ def ours() -> list[Object]:
 # What of deploy/ or examples/ -> the values that give the same.
 SAME = {
     "base": ("dashboard.enabled=false",), "acting": ("dashboard.enabled=false", "runMode=scale-down"),
-    "enforcement": ALL, "webhook": ("admissionWebhook.enabled=true",), "sharing": ALL, "consolidation": ALL,
+    "enforcement": ALL, "enforcement/node-pools": ALL, "webhook": ("admissionWebhook.enabled=true",), "sharing": ALL, "consolidation": ALL,
     "extender": ALL,
     "extender/service": (*ALL, "extender.mode=service"), "monitoring": ALL,
 }
@@ -170,8 +172,8 @@ WRONG = {
     "checkInterval=soon": "'/checkInterval'", "flags.coverage=7": "'/flags/coverage'",
     "sharing.enabled=true": "a dry run changes nothing", "cost.timescaledb.enabled=true": "where is it?",
     "admissionWebhook.enabled=true,controller.enabled=false": "needs a certificate",
+    "admissionWebhook.enabled=true,admissionWebhook.rewriteRequests=true": "nobody whom that hurts",
     "cost.enforcement.enabled=true": "needs cost.enabled=true",
-    "cost.alerts.smtp.host=mail.example.com": "whose name do letters carry?",
     "binPacking.consolidation.mode=act": "a dry run changes nothing",
     "binPacking.defrag.mode=act": "a dry run changes nothing",
     "binPacking.defrag.mode=act,runMode=scale-down": "needs extender.enabled=true",
@@ -179,36 +181,26 @@ WRONG = {
     "sharing.mig.configMap=elsewhere/map": "the rights are those of one",
     "flags.config=x": "additional properties 'config'", "settings.config=x": "additional properties 'config'",
     "flags.duration=30,settings.duration=45": "say it once",
+    "cost.alerts.smtp.host=mail": "needs cost.alerts.smtp.from",
+    "cost.alerts.smtp.from=f@x.org": "needs cost.alerts.smtp.host",
+    "cost.alerts.smtp.host=mail,cost.alerts.smtp.from=f@x.org,cost.alerts.smtp.username=ada": "go together",
+    "image.tag=1\n          command: [sh]": "'/image/tag'", "imagePullSecrets={a\nb: c}": "'/imagePullSecrets/0'",
+    "prometheus.url=http://p\n- --run-mode=scale-down": "'/prometheus/url'",
 }
+
+
+def test_a_protected_namespace_is_the_same_expression_for_the_daemon_and_its_bounds():
+    things = {helm.name(each)[::2]: each for each in helm.render("flags.protected-namespaces=a\\\\d+|it's")}
+    assert r"--protected-namespaces=a\d+|it's" in arguments(things["Deployment", "gpu-pruner"])
+    bounds = things["ValidatingAdmissionPolicy", "gpu-pruner-bounds"]["spec"]["validations"]
+    (said,) = (each["expression"] for each in bounds if "protected namespace" in each["message"])
+    assert r"matches('^(?:a\\d+|it\'s|" in said, "CEL knows no escape of its own for a digit"
 
 
 @pytest.mark.parametrize("value", WRONG)
 def test_what_is_wrong_is_said_before_anything_is_sent(value):
     with pytest.raises(helm.HelmRefused, match=re.escape(WRONG[value])):
         helm.template(value)
-
-
-@pytest.mark.parametrize(("sets", "url", "server"), [
-    (("port=2525",), "smtp://mail.example.com:2525", (2525, False, None)),
-    (("startTLS=false", "port=465", "username=ada@example.com", "passwordSecretRef.name=mail"),
-     "smtps://ada%40example.com@mail.example.com:465", (465, True, "ada@example.com")),
-])
-def test_the_mail_server_of_budgets_is_one_that_the_daemon_reads(sets, url, server):
-    said = [f"cost.alerts.smtp.{each}" for each in ("host=mail.example.com", "from=f@example.com", *sets)]
-    by_name = {helm.name(each): each for each in helm.render(*said)}
-    deployment = by_name["Deployment", NAMESPACE, "gpu-pruner"]
-    variables = {each["name"]: each for each in container_of(deployment)["env"]}
-    assert variables["SMTP_URL"]["value"] == url
-    environ = {"SMTP_URL": url}
-    if server[2] is not None:
-        assert variables["SMTP_PASSWORD"]["valueFrom"]["secretKeyRef"] == {"name": "mail", "key": "password"}
-        environ["SMTP_PASSWORD"] = "a:p@ss/word"  # as it is: nobody has to write it as an address wants it
-    read = settings.read_flags({"email_from": "f@example.com"}, environ).telling.mail
-    assert (read.port, read.is_tls, read.username) == server
-    assert read.password is None or read.password.reveal() == environ["SMTP_PASSWORD"]
-    ports = [port["port"] for rule in by_name["NetworkPolicy", NAMESPACE, "gpu-pruner"]["spec"]["egress"]
-             for port in rule.get("ports", ())]
-    assert server[0] in ports
 
 
 def test_values_are_flags_that_the_daemon_reads():
@@ -230,6 +222,48 @@ def test_values_are_flags_that_the_daemon_reads():
     assert read.enforcement.enabled
     assert [(each.name, each.url, each.token_file) for each in read.peers] == [
         ("west", "https://west.example", "/etc/fallow/peers/west")]
+
+
+MAIL = ("cost.alerts.smtp.host=mail", "cost.alerts.smtp.port=2525", "cost.alerts.smtp.from=f@x.org",
+        "cost.alerts.smtp.username=ada+gpu@x.org", "cost.alerts.smtp.passwordSecretRef.name=mail")
+
+
+def test_a_mail_server_is_named_as_the_daemon_reads_it():
+    things = {helm.name(each)[::2]: each for each in helm.render(*MAIL)}
+    deployment = things["Deployment", "gpu-pruner"]
+    variables = {each["name"]: each for each in container_of(deployment)["env"]}
+    assert variables["SMTP_PASSWORD"]["valueFrom"] == {"secretKeyRef": {"name": "mail", "key": "password"}}
+    environ = {"SMTP_URL": variables["SMTP_URL"]["value"], "SMTP_PASSWORD": "p4ss/@", "POD_NAMESPACE": NAMESPACE}
+    given = [each for each in arguments(deployment) if not each.startswith("--session-key-file=")]
+    mail = settings.read_flags(pruner.gpu_pruner.make_context("gpu-pruner", given).params, environ).telling.mail
+    assert (mail.host, mail.port, mail.is_tls, mail.username) == ("mail", 2525, False, "ada+gpu@x.org")
+    assert {"port": 2525, "protocol": "TCP"} in ports_out(things["NetworkPolicy", "gpu-pruner"])
+    with_tls = helm.render(*MAIL, "cost.alerts.smtp.startTLS=false")
+    (deployment,) = (each for each in with_tls if each["kind"] == "Deployment")
+    assert "smtps://ada%2Bgpu%40x.org@mail:2525" in str(container_of(deployment)["env"])
+
+
+def ports_out(policy: Object) -> list[Object]:
+    return [port for rule in policy["spec"]["egress"] for port in rule.get("ports", ())]
+
+
+def test_a_port_that_is_said_is_that_of_everything_on_the_way():
+    extends = ("extender.enabled=true", "extender.mode=service", "extender.addr=:9555")
+    things = {helm.name(each)[::2]: each for each in helm.render(*extends, "cost.enabled=true", "cost.api.port=9003")}
+    extender, daemon = (container_of(things["Deployment", name]) for name in ("fallow-extender", "gpu-pruner"))
+    assert "--addr=:9555" in extender["args"]
+    assert [each["containerPort"] for each in extender["ports"]] == [9555]
+    assert things["Service", "fallow-extender"]["spec"]["ports"] == [
+        {"name": "extender", "port": 9555, "targetPort": "extender"}]
+    (rule,) = things["NetworkPolicy", "fallow-extender"]["spec"]["ingress"]
+    assert rule["ports"] == [{"port": 9555, "protocol": "TCP"}]
+
+    assert "--cost-api-port=9003" in daemon["args"]
+    assert {"name": "allocation", "containerPort": 9003} in daemon["ports"]
+    service = things["Service", "gpu-pruner-dashboard"]["spec"]["ports"]
+    assert {"name": "allocation", "port": 9003, "targetPort": "allocation"} in service
+    scrapers, *_ = things["NetworkPolicy", "gpu-pruner"]["spec"]["ingress"]
+    assert {"port": 9003, "protocol": "TCP"} in scrapers["ports"]
 
 
 SETTINGS = (
@@ -307,6 +341,38 @@ def test_a_token_of_another_cluster_that_is_missing_stops_nothing():
     token, authority = (each["secret"] for each in peers["projected"]["sources"])
     assert (token["optional"], token["items"]) == (True, [{"key": "token", "path": "west"}])
     assert authority["items"] == [{"key": "ca.crt", "path": "_ca.crt"}]
+
+
+def test_a_cloud_knows_it_by_its_account():
+    role, label = r"eks\.amazonaws\.com/role-arn", r"azure\.workload\.identity/use"
+    things = {helm.name(each)[::2]: each for each in helm.render(
+        f"controller.serviceAccountAnnotations.{role}=arn:aws:iam::1:role/x", f"controller.podLabels.{label}=yes")}
+    account = things["ServiceAccount", "gpu-pruner"]["metadata"]
+    assert account["annotations"] == {"eks.amazonaws.com/role-arn": "arn:aws:iam::1:role/x"}
+    deployment = things["Deployment", "gpu-pruner"]["spec"]
+    assert deployment["template"]["metadata"]["labels"] == {
+        "app.kubernetes.io/name": "gpu-pruner", "azure.workload.identity/use": "yes"}
+    assert deployment["selector"]["matchLabels"] == {"app.kubernetes.io/name": "gpu-pruner"}
+
+
+def test_on_openshift_its_pods_may_run_as_the_user_that_they_name():
+    """Without being told: its usual rule takes only users of the namespace's own range."""
+    there = ("--api-versions", "security.openshift.io/v1")
+    told = objects.read(helm.template(*ALL, "extender.mode=service", more=there))
+    (binding,) = (each for each in told if helm.name(each)[::2] == ("RoleBinding", "gpu-pruner-nonroot"))
+    assert binding["roleRef"]["name"] == "system:openshift:scc:nonroot-v2"
+    fixed = {pod["serviceAccountName"] for mode in ("scheduler", "service")
+             for pod in map(pod_of, helm.render(*ALL, f"extender.mode={mode}"))
+             if pod and not pod.get("hostPID") and not pod.get("hostNetwork")}
+    assert {each["name"] for each in binding["subjects"]} == fixed
+    assert not [each for each in helm.render(*ALL) if helm.name(each)[2] == "gpu-pruner-nonroot"]
+
+
+def test_a_cluster_that_is_too_old_for_bounds_says_so():
+    older = ("--kube-version", "1.29.4")
+    with pytest.raises(helm.HelmRefused, match=r"need Kubernetes 1\.30"):
+        helm.template(more=older)
+    assert "ValidatingAdmissionPolicy" not in helm.template("bounds.enabled=false", more=older)
 
 
 POLICIES = (
@@ -588,6 +654,33 @@ async def test_everything_is_switched_on_and_off_again(release, stage, tmp_path)
     await cluster.apply_crds(definition)
 
 
+async def test_an_upgrade_keeps_what_was_said_and_takes_what_is_new(release, tmp_path):
+    """As the page of the chart says it, from a chart that had a value which is gone, and lacked one that is new."""
+    older = tmp_path / "older"
+    shutil.copytree(helm.CHART, older)
+    (older / "values.schema.json").unlink()
+    values = yaml.safe_load((older / "values.yaml").read_text())
+    del values["uninstall"]["podAnnotations"]
+    (older / "values.yaml").write_text(yaml.safe_dump({**values, "gone": {"was": 1}}))
+    await release.helm.run("install", "fallow", str(older), "-n", release.home, "--set", "checkInterval=90")
+    page = (helm.CHART / "README.md").read_text()
+    (line,) = re.findall(r"^helm upgrade fallow charts/fallow --namespace gpu-pruner-system (\S+)$", page, re.MULTILINE)
+    await release.helm.run("upgrade", "fallow", str(helm.CHART), "-n", release.home, line)
+    deployment = await release.cluster.get("apps/v1", "Deployment", "gpu-pruner", release.home)
+    assert "--check-interval=90" in arguments(deployment)
+    said = json.loads(await release.helm.run("get", "values", "fallow", "-n", release.home, "--all", "-o", "json"))
+    assert ("gone" in said, said["uninstall"]["podAnnotations"]) == (False, {})
+
+
+async def test_who_has_paused_is_not_switched_off_with_all_that_is_paused(release):
+    await release.install("runMode=scale-down")
+    with pytest.raises(helm.HelmRefused, match=r"would leave paused what it has paused.*First: fallow uninstall --yes"):
+        await release.upgrade("controller.enabled=false", "exporter.enabled=true")
+    await release.upgrade("runMode=dry-run")
+    await release.upgrade("controller.enabled=false", "exporter.enabled=true")
+    assert not await release.cluster.find("apps/v1", "Deployment", "gpu-pruner", release.home)
+
+
 FINISHES = ("uninstall.podAnnotations.fallow\\.test/life=finishes",)
 
 
@@ -598,6 +691,17 @@ def is_hook(thing: Object) -> bool:
 async def manifest(release: Release) -> list[Object]:
     said = await release.helm.run("get", "manifest", "fallow", "-n", release.home)
     return objects.read(said)
+
+
+async def check_grafana(cluster: clusters.Cluster) -> None:
+    """`kubectl port-forward svc/gpu-autoscaler-grafana 3000:80` takes a pod of its selector, and the port that it names
+    there: the one at which the dashboard is served."""
+    service = await cluster.get("v1", "Service", "gpu-autoscaler-grafana", "gpu-autoscaler-system")
+    deployment = await cluster.get("apps/v1", "Deployment", "gpu-pruner", "gpu-autoscaler-system")
+    assert service["spec"]["selector"].items() <= deployment["spec"]["template"]["metadata"]["labels"].items()
+    (port,) = service["spec"]["ports"]
+    (inside,) = (each for each in container_of(deployment)["ports"] if each["name"] == port["targetPort"])
+    assert (port["port"], inside["containerPort"]) == (80, 8080)
 
 
 async def test_the_commands_of_gpu_autoscaler_work_as_they_are_printed(stage, tmp_path):
@@ -619,6 +723,7 @@ async def test_the_commands_of_gpu_autoscaler_work_as_they_are_printed(stage, tm
         await run("repo", "update")
         chart, where = "gpu-autoscaler/gpu-autoscaler", ("--namespace", "gpu-autoscaler-system")
         await run("install", "gpu-autoscaler", chart, *where, "--create-namespace")
+        await check_grafana(cluster)
         await run("upgrade", "gpu-autoscaler", chart, *where, "--set", "cost.enabled=true",
                   "--set", "cost.provider=aws", "--set", "cost.region=us-west-2")
         deployment = await cluster.get("apps/v1", "Deployment", "gpu-pruner", "gpu-autoscaler-system")

@@ -510,10 +510,10 @@ async def _ask(prometheus: history.PrometheusWorld, query: str) -> list[Any]:
 
 
 def test_openshift_gets_its_binding():
-    (binding,) = manifests("openshift")
-    assert (binding["metadata"]["name"], binding["roleRef"]["name"]) == (
-        "gpu-pruner-monitoring-access", "cluster-monitoring-view"
-    )
+    assert [(each["metadata"]["name"], each["roleRef"]["name"]) for each in manifests("openshift")] == [
+        ("gpu-pruner-monitoring-access", "cluster-monitoring-view"),
+        ("gpu-pruner-nonroot", "system:openshift:scc:nonroot-v2"),
+    ]
 
 
 # ---- IdlePolicy ------------------------------------------------------------------------------------------------------

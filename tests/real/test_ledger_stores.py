@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 from fallow.account import ledger_postgres, spool
-from fallow.account.ledger import LedgerWentBack
+from fallow.account.ledger import LedgerWentBack, StaleWriter
 from fallow.account.schema import tables
 from fallow.clients import errors
 from fallow.model import cost
@@ -289,6 +289,19 @@ async def test_two_that_start_at_once_make_the_tables_once(postgres_server):
     both = [place.ledger(), place.ledger()]
     await asyncio.gather(*(one.open() for one in both))
     assert [(await one.read_meta()).schema_version for one in both] == [tables.VERSION] * 2
+    for one in both:
+        await one.close()
+
+
+@pytest.mark.accepts("cost", 5)
+async def test_of_two_that_take_the_ledger_at_the_same_instant_one_has_it(postgres_server):
+    place = ServerPlace(postgres_server)
+    both = [place.ledger(), place.ledger()]
+    for one in both:
+        await one.open()
+    for epoch in range(1, 11):
+        ended = await asyncio.gather(*(one.claim(epoch) for one in both), return_exceptions=True)
+        assert sorted(map(type, ended), key=str) == sorted([type(None), StaleWriter], key=str)
     for one in both:
         await one.close()
 

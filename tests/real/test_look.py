@@ -146,3 +146,32 @@ async def test_a_plan_of_nodes_by_a_look_of_ones_own_knows_how_busy_they_are(sta
     page = await look(stage, "scale", "plan", "--look")
     (policy,) = [each for each in page["policies"] if each["name"] == stage.namespace]
     assert policy["utilization"] == pytest.approx(0.5, abs=0.05)
+
+
+@pytest.mark.accepts("scaling", 22)
+async def test_a_plan_of_nodes_chooses_machines_as_it_is_told_to(stage: Scene) -> None:
+    """Of machines of which only the type is said: what they cost and have is in the price book."""
+    await stage.cluster.apply_crds(scaling_crd.define())
+    kinds = {"t4": "g4dn.xlarge", "v100": "p3.2xlarge", "v100s": "p3.8xlarge", "a100": "p4d.24xlarge"}
+    here = {"example.com/scene": stage.namespace}
+    pools = [{"name": name, "capacityType": "on-demand", "instanceTypes": [kind], "labels": here}
+             for name, kind in kinds.items()]
+    await stage.cluster.apply({
+        "apiVersion": "gpuautoscaler.io/v1alpha1", "kind": "AutoscalingPolicy", "metadata": {"name": stage.namespace},
+        "spec": {
+            "provider": "custom", "nodeSelector": here, "nodePools": pools, "queueLengthThreshold": 0,
+        },
+    })
+    await stage.cluster.apply(clusters.replicated("apps/v1", "Deployment", "waits", 1, 1, nodeSelector=here))
+    await stage.begin()
+
+    async def choose(*more: str) -> list[str]:
+        page = await look(stage, "scale", "plan", "--look", *more)
+        (policy,) = [each for each in page["policies"] if each["name"] == stage.namespace]
+        return [each["pool"] for each in policy["grows"]]
+
+    async def is_chosen() -> bool:
+        return await choose() == ["t4"]
+
+    await stage.cluster.wait_until(is_chosen)
+    assert await choose("--autoscaling-instance-score", "article") == ["a100"]

@@ -37,3 +37,6 @@ async def test_every_gpu_of_every_pod_and_what_is_not_known_is_no_0(
     assert "jobs per GPU" in shown
     gone = await stage.type("gpu-autoscaler", "status", PROMETHEUS_URL="", code=4)
     assert "--prometheus-url" in gone.err
+    away = await stage.type("gpu-autoscaler", "status", PROMETHEUS_URL="http://127.0.0.1:1", code=1)
+    assert "Prometheus at http://127.0.0.1:1 cannot be reached" in away.err
+    assert "is the cluster up" not in away.err, "it is, and it was asked first"

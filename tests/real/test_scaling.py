@@ -228,6 +228,43 @@ async def test_a_budget_that_allows_nobody_keeps_its_pod_and_the_node_is_given_b
     assert (await scene.marks(node))[0] is False, "it rests for an hour"
 
 
+async def test_a_node_that_joins_is_labelled_so_that_a_pod_which_asks_for_its_pool_comes(scene: Scene) -> None:
+    await scene.policy()
+    node = await scene.node("a")
+    chosen = {SCENE: scene.cluster.namespace, names.NODE_POOL: "on-demand", names.OWN_INSTANCE_TYPE: "h100"}
+    await scene.cluster.apply(clusters.replicated("apps/v1", "Deployment", "picky", 1, 1, nodeSelector=chosen))
+    await scene.wait_for("picky", 1)
+    scene.cloud.kind = "h100"
+    await scene.turn()
+    await scene.cluster.wait_until(lambda: scene.cluster.ready_pods("app=picky", 1))
+    written = [each for each in scene.written("/nodes/") if (each.body or {}).get("metadata", {}).get("labels")]
+    scene.later += 31.0
+    await scene.turn()
+    assert len([each for each in scene.written(f"/nodes/{node}") if "labels" in (each.body or {})["metadata"]]) == 1
+    assert len(written) == 1
+
+
+async def test_a_pod_whose_place_was_taken_while_a_budget_refused_is_not_sent_away(scene: Scene) -> None:
+    await _build_under_used(scene)
+    budget = await scene.cluster.apply({
+        "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "moved"},
+        "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"app": "moved"}}},
+    })
+    await scene.turn()
+    assert "it is drained" in await scene.pass_time(700.0)
+    host = {"kubernetes.io/hostname": f"b-{scene.cluster.namespace}"}
+    await scene.cluster.deployment("filler", 1, 1, nodeSelector=host)
+    await scene.cluster.delete(budget)
+    for _ in range(3):
+        scene.later += 31.0
+        assert "was evicted" not in await scene.turn()
+    assert (await scene.marks(f"a-{scene.cluster.namespace}"))[0] is True
+    await scene.cluster.delete(await scene.cluster.get("apps/v1", "Deployment", "filler"))
+    await scene.cluster.wait_until(lambda: _is_gone(scene, "filler"))
+    scene.later += 31.0
+    assert "was evicted" in await scene.turn()
+
+
 async def _build_under_used(scene: Scene) -> None:
     """node a holds one pod that fits on node b."""
     await scene.policy()
@@ -272,6 +309,37 @@ async def test_a_drain_is_undone_for_a_pod_that_would_fit_there_and_where_we_may
     scene.later += 31.0
     await scene.turn()
     assert (await scene.marks(node))[0::2] == (False, set())
+
+
+@pytest.mark.accepts("scaling", 15)
+async def test_a_drain_that_runs_is_held_up_by_a_brake_and_undone_where_people_take_its_node_away(
+    scene: Scene
+) -> None:
+    await _build_under_used(scene)
+    budget = await scene.cluster.apply({
+        "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "moved"},
+        "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"app": "moved"}}},
+    })
+    await scene.turn()
+    assert "it is drained" in await scene.pass_time(700.0)
+    for name in "cdef":
+        await scene.node(name)
+        await scene.cluster.break_node(f"{name}-{scene.cluster.namespace}")
+    await scene.cluster.delete(budget)
+    (before,) = await scene.cluster.pods("app=moved")
+    scene.later += 31.0
+    assert await scene.turn() == ""
+    assert await scene.condition("ScalingHalted") == ("True", "TooManyUnready")
+    (after,) = await scene.cluster.pods("app=moved")
+    assert after["metadata"]["uid"] == before["metadata"]["uid"], "nobody is evicted into such a cluster"
+    node = f"a-{scene.cluster.namespace}"
+    assert (await scene.marks(node))[0]
+    found = await scene.cluster.get("v1", "Node", node)
+    await scene.cluster.patch(found, {"metadata": {"labels": {SCENE: "by-hand"}}})
+    scene.later += 31.0
+    assert "does not mean it any more" in await scene.turn()
+    assert (await scene.marks(node))[0::2] == (False, set())
+    assert scene.cloud.removed == []
 
 
 async def _is_gone(scene: Scene, app: str) -> bool:

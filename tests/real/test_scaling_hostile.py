@@ -9,8 +9,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from fallow import names
-from fallow.model import units
+from fallow.model import scaling, units
 from fallow.model.machines import MachineNotice
+from fallow.model.scaling import DrainKind, DrainRecord
 from tests.real import cluster as clusters
 from tests.real.scaling_scene import SCENE, Scene, open_scene
 
@@ -69,6 +70,19 @@ async def test_nobody_ends_anothers_machine_by_claiming_it(scene: Scene) -> None
     assert plan is not None
     because = {each.node: each.because for each in plan.nodes}
     assert "the same machine" in because[liar]
+    # It writes itself the record of a drain whose machine was told to go a while ago: that is told again.
+    made = await scene.cluster.get("v1", "Node", liar)
+    now = time.time() + scene.later
+    record = DrainRecord(
+        v=1, policy=scene.cluster.namespace, since=now - 120, reason=DrainKind.empty, because="x", cordoned_by_us=True,
+        removing=now - 61,
+    )
+    await scene.cluster.patch(made, {"metadata": {"annotations": {names.SCALE_DOWN: scaling.write(record)}}})
+    for _ in range(2):
+        scene.later += 61.0
+        await scene.turn()
+    assert scene.cloud.removed == []
+    assert await scene.cluster.find("v1", "Node", victim) is not None
 
 
 async def test_a_queue_that_forgets_nothing_and_a_notice_of_long_ago_hold_nothing_up(scene: Scene) -> None:

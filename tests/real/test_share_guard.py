@@ -158,6 +158,23 @@ async def test_a_fault_a_full_share_and_a_latency_that_grew(yard: Yard, api: kub
     assert len(last["recentReverts"]) == 3
 
 
+async def test_a_state_exporter_that_is_made_anew_or_runs_twice_makes_no_restarts(yard: Yard, api: kube.Api) -> None:
+    """Its new series have three restarts from their beginning: of the last day, and not of half an hour."""
+    labels = {"namespace": "ml", "container": "main", "uid": "u"}
+    pods = {name: yard.owner(name) for name in ("anew", "twice", "hurt")}
+    anew, twice, hurt = ({**labels, "pod": pod} for pod in pods.values())
+    before = {"every": 300, "until": yard.now - 600}
+    yard.prometheus.series(RESTARTS, {**anew, "instance": "a"}, values=[0.0] * 12 + [3.0] * 12, **before)
+    yard.prometheus.series(RESTARTS, {**anew, "instance": "b"}, values=[3.0] * 3, every=300)
+    yard.prometheus.series(RESTARTS, {**hurt, "instance": "a"}, values=[0.0] * 22, **before)
+    yard.prometheus.series(RESTARTS, {**hurt, "instance": "b"}, values=[3.0] * 3, every=300)
+    for instance in ("a", "b"):
+        yard.prometheus.series(RESTARTS, {**twice, "instance": instance}, values=[0.0] * 20 + [2.0] * 3, every=300)
+    await yard.prometheus.start()
+    made = await yard.tick(api)
+    assert [owner.workload.ref.name for owner, _ in made.hurt] == ["hurt"]
+
+
 @pytest.mark.accepts("packing", 21)
 async def test_without_prometheus_nobody_is_reverted(yard: Yard, api: kube.Api) -> None:
     yard.owner("hurt", [0.0] * 18 + [1.0, 2.0, 3.0])

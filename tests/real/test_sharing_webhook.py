@@ -4,6 +4,7 @@ is touched, and whatever goes wrong the pod is made."""
 from __future__ import annotations
 
 import asyncio
+import functools
 import pathlib
 import signal
 import ssl
@@ -108,6 +109,130 @@ async def test_an_audit_tells_who_makes_the_pod_and_changes_nothing(gate: Gate) 
         return 'outcome="audited",reason="PolicyAudits"' in await counted(gate)
 
     await gate.cluster.wait_until(is_counted)
+
+
+ODD: dict[str, dict[str, Any]] = {
+    "an init container and a thousand others": {
+        "initContainers": [{"name": "first", "image": "sh"}],
+        "containers": [{"name": f"c{number}", "image": "app"} for number in range(1000)],
+    },
+    "a megabyte": {"containers": [{"name": "large", "image": "app", "args": ["x" * 1_000_000]}]},
+    "its own tolerations and nodes": {
+        "nodeSelector": {"kubernetes.io/os": "linux"}, "tolerations": [{"operator": "Exists"}],
+        "priority": None, "hostNetwork": True, "terminationGracePeriodSeconds": 7,
+    },
+}
+
+
+@pytest.mark.accepts("packing", 4, 6)
+@pytest.mark.parametrize("shape", ODD)
+async def test_of_pods_of_every_shape_only_what_the_table_names_is_touched(gate: Gate, shape: str) -> None:
+    """The same pod, made without the webhook and with it."""
+    inside, outside = await gate.place("in"), "default"
+    labels = {"pool": gate.cluster.namespace, "kubernetes.io/os": "linux"}
+    await gate.cluster.gpu_node(f"cut-{gate.cluster.namespace}", gpus=0, product="NVIDIA-A100-SXM4-80GB",
+                                mig={"1g.10gb": 3}, labels=labels)
+    await make_policy(gate)
+    wanted = pod("odd", annotations=NEEDS_8)
+    wanted["spec"]["containers"] += ODD[shape].get("containers", [])
+    wanted["spec"] |= {key: value for key, value in ODD[shape].items() if key != "containers"}
+
+    async def is_shared() -> Any:
+        made = await create(gate, inside, wanted, dryRun="All")
+        return made if MIG in asked(made)["limits"] else None
+
+    changed, plain = await gate.cluster.wait_until(is_shared), await create(gate, outside, wanted, dryRun="All")
+    assert names.GPU in asked(plain)["limits"]
+    assert without_what_may_change(changed) == without_what_may_change(plain)
+
+
+def without_what_may_change(made: dict[str, Any]) -> dict[str, Any]:
+    spec = {key: value for key, value in made["spec"].items() if key not in ("tolerations", "nodeSelector")}
+    first, *others = spec["containers"]
+    kept = {where: {name: count for name, count in some.items() if not name.startswith("nvidia.com/")}
+            for where, some in first["resources"].items()}
+    for container in (first, *others):  # the token of the namespace's account is called otherwise in each pod
+        container.pop("volumeMounts", None)
+    for container in spec.get("initContainers", ()):
+        container.pop("volumeMounts", None)
+    spec.pop("volumes", None)
+    return {"labels": made["metadata"].get("labels"), **spec, "containers": [{**first, "resources": kept}, *others]}
+
+
+def without_laws(value: Any) -> Any:
+    """A definition of before there were any, by which what is wrong could be stored."""
+    if isinstance(value, dict):
+        return {key: without_laws(each) for key, each in value.items() if key != "x-kubernetes-validations"}
+    return [without_laws(each) for each in value] if isinstance(value, list) else value
+
+
+@pytest.mark.accepts("packing", 8)
+async def test_a_policy_that_is_wrong_leaves_pods_as_they_are_and_the_counter_says_so(gate: Gate) -> None:
+    place = await gate.place("in")
+    await cut_node(gate, {"1g.10gb": 3})
+    await make_policy(gate)
+
+    async def is_shared() -> bool:
+        made = await create(gate, place, pod("probe", annotations=NEEDS_8), dryRun="All")
+        return MIG in asked(made)["limits"]
+
+    await gate.cluster.wait_until(is_shared)
+    await gate.cluster.apply_crds(without_laws(sharing_crd.define()))
+    try:
+        broken = await make_policy(gate, "broken", priority=9, podSelector={
+            "matchExpressions": [{"key": "app", "operator": "In", "values": []}],
+        })
+    finally:
+        await gate.cluster.apply_crds(sharing_crd.define())
+
+    async def is_whole() -> bool:
+        return not await is_shared()
+
+    await gate.cluster.wait_until(is_whole)
+    await gate.cluster.delete(broken)
+    assert 'outcome="unchanged",reason="PolicyInvalid"' in await counted(gate)
+
+
+def owned(name: str, by: dict[str, Any]) -> dict[str, Any]:
+    made = pod(name, annotations=NEEDS_8)
+    made["metadata"]["ownerReferences"] = [refer(by)]
+    return made
+
+
+def refer(to: dict[str, Any]) -> dict[str, Any]:
+    named = {key: to["metadata"][key] for key in ("name", "uid")}
+    return {"apiVersion": to["apiVersion"], "kind": to["kind"], **named, "controller": True}
+
+
+@pytest.mark.accepts("packing", 21)
+async def test_the_next_pod_of_who_was_hurt_is_whole_also_in_the_next_run_of_a_schedule(gate: Gate) -> None:
+    place = await gate.place("in")
+    await cut_node(gate, {"1g.10gb": 3})
+    await make_policy(gate)
+    marks = {names.BACKOFF_UNTIL: "2099-01-01T00:00:00Z"}
+    template = clusters.pod_template("job", 0)
+    template["spec"]["restartPolicy"] = "Never"
+    owners = {}
+    for name, marked in (("fine", {}), ("hurt", marks)):
+        kept = {"name": name, "namespace": place, "annotations": marked}
+        schedule = await gate.cluster.create({
+            "apiVersion": "batch/v1", "kind": "CronJob", "metadata": kept,
+            "spec": {"schedule": "0 0 1 1 *", "suspend": True, "jobTemplate": {"spec": {"template": template}}},
+        })
+        owners[name] = await gate.cluster.create({
+            **clusters.replicated("apps/v1", "Deployment", name, 0, 1), "metadata": kept,
+        }), await gate.cluster.create({
+            "apiVersion": "batch/v1", "kind": "Job", "spec": {"suspend": True, "template": template},
+            "metadata": {"name": f"{name}-2", "namespace": place, "ownerReferences": [refer(schedule)]},
+        })
+
+    async def share(by: dict[str, Any]) -> bool:
+        return MIG in asked(await create(gate, place, owned("next", by), dryRun="All"))["limits"]
+
+    for fine, hurt in zip(owners["fine"], owners["hurt"], strict=True):
+        await gate.cluster.wait_until(functools.partial(share, fine))
+        assert not await share(hurt)
+    assert 'outcome="unchanged",reason="BackOff"} 2.0' in await counted(gate)
 
 
 @pytest.mark.accepts("packing", 9)

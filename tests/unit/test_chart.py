@@ -53,6 +53,23 @@ def test_every_flag_is_a_value_or_is_held_by_the_chart():
     assert not mine & chart_values.HELD
 
 
+def test_every_value_is_used_by_a_template():
+    """Besides in checks and in words."""
+    text = "".join(path.read_text() for path in (CHART / "templates").rglob("*")
+                   if path.is_file() and path.name not in ("checks.yaml", "NOTES.txt"))
+
+    def is_used(path):
+        parts = path.split(".")
+        stems = [".".join(parts[:number]) for number in range(1, len(parts))]
+        leaf = re.escape(parts[-1])
+        with_stem = any(re.search(rf"(with|range).* \.Values\.{re.escape(stem)}\b", text) for stem in stems)
+        is_below = with_stem and re.search(rf"[ (]\.(\w+\.)*{leaf}\b", text) is not None
+        is_one_of_all = re.search(rf"range \$\w+, \$\w+ := \.Values\.{re.escape(stems[-1])} ", text) if stems else None
+        return f".Values.{path}" in text or is_below or is_one_of_all is not None
+
+    assert [row.path for row in chart_values.ROWS if not is_used(row.path)] == []
+
+
 def test_defaults_are_in_the_values_and_fit_their_own_schema():
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     jsonschema_rs.validate(json.loads((CHART / "values.schema.json").read_text()), values)
@@ -88,8 +105,6 @@ def test_rights_that_nothing_used_are_told_also_those_of_the_hook(tmp_path):
 
 # Names that it has and we do not, and why.
 NOT_TAKEN = {
-    "sharing.mig.enabled": "which way a GPU is shared is said by GPUSharingPolicies and GPUNodeConfigs",
-    "sharing.mps.enabled": "the same", "sharing.timeSlicing.enabled": "the same",
 }
 
 
@@ -105,9 +120,8 @@ def named_values():
 def test_every_value_that_the_specification_names_is_there():
     paths, named = {row.path for row in chart_values.ROWS}, list(named_values())
     assert len(named) > 70
-    missing = {
+    missing = [
         name for name in named
         if not any(path == name or path.startswith(f"{name.removesuffix('*').rstrip('.')}.") for path in paths)
-    }
-    assert missing <= set(NOT_TAKEN)
-    assert set(NOT_TAKEN) <= set(named)
+    ]
+    assert missing == list(NOT_TAKEN)

@@ -5,6 +5,7 @@ import functools
 import hashlib
 import http.server
 import io
+import json
 import re
 import tarfile
 import threading
@@ -13,7 +14,7 @@ import zipfile
 
 import pytest
 import yaml
-from docs import debian, image_oci, image_tree, images, pins
+from docs import debian, image_load, image_oci, image_tree, images, pins
 from docs.image_tree import File
 from tests import ROOT
 
@@ -127,6 +128,35 @@ def test_an_archive_is_read_as_it_was_written_and_what_was_changed_is_found_out(
     path.write_bytes(content.replace(b"gpu-pruner", b"gpu-pruned"))
     with pytest.raises(AssertionError):
         image_oci.read_archive(path, "arm64")
+
+
+def test_an_archive_is_given_to_docker_as_it_reads_one(tmp_path, monkeypatch):
+    """A program that keeps what it is given stands for docker."""
+    archive = tmp_path / f"gpu-idle-exporter-{__version__}.oci.tar"
+    layers = [image_oci.pack_layer({"a": File(b"1")}), image_oci.pack_layer({"b": File(b"2")})]
+    image_oci.write_archive(archive, ABOUT, {images.this_processor(): layers})
+    tool = tmp_path / "docker"
+    tool.write_text(f'#!/bin/sh\necho "$1 $2" > {tmp_path}/typed\ncp "$3" {tmp_path}/taken\n')
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    image_load.take([archive])
+    assert (tmp_path / "typed").read_text() == "load --input\n"
+    with tarfile.open(tmp_path / "taken") as taken:
+        [said] = json.load(taken.extractfile("manifest.json"))
+        assert said["RepoTags"] == [
+            f"gpu-idle-exporter:{__version__}", "ghcr.io/affinode/gpu-idle-exporter:latest"]
+        config = json.load(taken.extractfile(said["Config"]))
+        plain = [taken.extractfile(each).read() for each in said["Layers"]]
+    assert config["rootfs"]["diff_ids"] == [f"sha256:{hashlib.sha256(each).hexdigest()}" for each in plain]
+    tool.write_text("#!/bin/sh\nexit 3\n")
+    with pytest.raises(images.NoImage, match="did not take gpu-idle-exporter"):
+        image_load.take([archive])
+
+
+def test_where_nothing_takes_images_that_is_said(monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(images.NoImage, match="neither docker nor podman"):
+        image_load.take([])
 
 
 # ---- nothing but what was pinned -------------------------------------------------------------------------------------

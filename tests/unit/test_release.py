@@ -1,7 +1,9 @@
 """A release: the same commit gives the same bytes, helm takes the charts as they are packed, the bills of materials
 name what is pinned, and nothing is released that its version does not name."""
 
+import functools
 import hashlib
+import http.server
 import io
 import json
 import re
@@ -9,11 +11,12 @@ import subprocess
 import sys
 import sysconfig
 import tarfile
+import threading
 import zipfile
 
 import pytest
 import yaml
-from docs import images, pins, release
+from docs import images, krew, pins, release
 from tests import ROOT, documents, objects
 from tests.real import build, helm
 from tests.real.conftest import need
@@ -39,7 +42,7 @@ def test_everything_is_there_with_its_checksum(made):
     assert kinds == {
         "RELEASE.md", f"{__version__}-py3-none-any.whl", f"{__version__}.tar.gz", f"{__version__}.tgz",
         f"{__version__}.cdx.json", f"gpu-idle-exporter-{__version__}.cdx.json", f"manifests-{__version__}.tar.gz",
-        f"krew-{__version__}.tar.gz", "krew.yaml",
+        f"krew-{__version__}.tar.gz", "krew.yaml", krew.INSTALL,
     }
 
 
@@ -76,7 +79,9 @@ def test_helm_takes_a_chart_as_it_is_packed(made, name):
     done = subprocess.run([str(build.need("helm")), "template", "fallow", str(packed), "-n", "gpu-pruner-system"],
                           capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert {helm.name(each) for each in objects.read(done.stdout)} == {helm.name(each) for each in helm.render()}
+    by_name = {("Service", "gpu-pruner-system", "gpu-autoscaler-grafana")} if name == "gpu-autoscaler" else set()
+    usual = {helm.name(each) for each in helm.render()}
+    assert {helm.name(each) for each in objects.read(done.stdout)} == usual | by_name
 
 
 def test_the_manifests_can_be_applied_from_where_they_are_unpacked(made):
@@ -129,6 +134,21 @@ def test_an_archive_depends_on_names_and_contents_alone(tmp_path):
     assert release.pack("top", [tmp_path / "a", tmp_path / "b"], tmp_path, AT) == first
     with tarfile.open(fileobj=io.BytesIO(first)) as archive:
         assert archive.getnames() == ["top/a", "top/b"]
+
+
+def test_what_git_ignores_is_in_no_archive(tmp_path, monkeypatch):
+    chart = tmp_path / "charts" / "twin"
+    (chart.parent / "one" / "templates").mkdir(parents=True)
+    chart.mkdir()
+    (chart / "templates").symlink_to("../one/templates")
+    for name in ("a.yaml", ".env", "a.yaml.swp"):
+        (chart / "templates" / name).write_text(name)
+    (tmp_path / ".gitignore").write_text(".env\n*.swp\n")
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    for each in (release, images):
+        monkeypatch.setattr(each, "ROOT", tmp_path)
+    with tarfile.open(fileobj=io.BytesIO(release.pack_chart("twin", AT))) as archive:
+        assert archive.getnames() == ["twin/templates/a.yaml"]
 
 
 def test_a_commit_without_its_tag_is_no_release(tmp_path):
@@ -196,3 +216,52 @@ def test_what_krew_installs_runs_and_says_what_it_needs(type_in):
     first, second = type_in(), type_in()
     assert first.stdout == second.stdout == f"kubectl fallow {__version__}\n", first.stderr
     assert ("the first time" in first.stderr, second.stderr) == (True, "")
+
+
+# ---- curl -sSL .../install.sh | bash ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def shop(made, tmp_path):
+    """A place with the archive of this release, and what installs it from there."""
+    (tmp_path / "shop").mkdir()
+    packed = (made / krew.NAME).read_bytes()
+    (tmp_path / "shop" / krew.NAME).write_bytes(packed)
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(tmp_path / "shop"))
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    url = f"http://127.0.0.1:{server.server_port}"
+    (tmp_path / "shop" / krew.INSTALL).write_text(krew.write_installer(packed, url))
+    yield url
+    server.shutdown()
+    server.server_close()
+
+
+def install(url, home, **more):
+    """Of the packages that it would fetch, those of this environment are taken."""
+    env = {"PATH": "/usr/bin:/bin", "HOME": str(home), "PYTHON": sys.executable, "PIP_NO_INDEX": "1",
+           "PYTHONPATH": sysconfig.get_paths()["purelib"], **more}
+    line = f"curl -sSL {url}/{krew.INSTALL} | bash"
+    return subprocess.run(["bash", "-c", line], env=env, capture_output=True, text=True, check=False), env
+
+
+def test_the_commands_are_installed_by_one_line(shop, tmp_path):
+    for _ in range(2):
+        done, env = install(shop, tmp_path / "home")
+        assert done.returncode == 0, done.stderr
+        assert f"fallow {__version__} is in {tmp_path}/home/.local/bin" in done.stdout
+        assert "is not in your PATH yet" in done.stdout
+    typed = tmp_path / "home" / ".local" / "bin" / "gpu-autoscaler"
+    answer = subprocess.run([typed, "version"], env=env, capture_output=True, text=True, check=False)
+    assert answer.stdout.startswith(f"fallow {__version__} "), answer.stderr
+    assert {each.name for each in (tmp_path / "home").rglob("bin/fallow")} == {"fallow"}
+
+
+def test_what_is_not_what_was_released_is_not_installed(shop, tmp_path):
+    (tmp_path / "shop" / krew.NAME).write_bytes(b"something else")
+    done, _ = install(shop, tmp_path / "home")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "its SHA-256 is another" in done.stderr
+    assert not (tmp_path / "home").exists()
+    done, _ = install(shop, tmp_path / "home", PYTHON="false")
+    assert (done.returncode, "needs Python 3.11 or newer" in done.stderr) == (1, True)

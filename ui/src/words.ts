@@ -141,6 +141,9 @@ export function addUp(parts: number[], decimals = 1): number[] {
   return floors.map((p) => p / unit);
 }
 
+/** A figure at an axis that ends at `most`: whole where that is near enough, for there is no room for more. */
+export const level = (value: number, most: number) => count(most >= 40 ? Math.round(value) : Math.round(value * 10) / 10);
+
 /** `A100-80GB` for `NVIDIA A100-SXM4-80GB`: without maker and form. */
 export const modelName = (model: string) =>
   model

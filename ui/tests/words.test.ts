@@ -68,6 +68,10 @@ describe("numbers", () => {
     expect(parts.reduce((a, b) => a + b, 0)).toBeCloseTo(128, 9);
     expect(words.addUp([1 / 3, 1 / 3, 1 / 3]).reduce((a, b) => a + b, 0)).toBeCloseTo(1, 9);
   });
+  it("writes figures at an axis so that they have room", () => {
+    expect([0, 38.25, 114.75, 153].map((value) => words.level(value, 153))).toEqual(["0", "38", "115", "153"]);
+    expect([0.75, 1.5, 3].map((value) => words.level(value, 3))).toEqual(["0.8", "1.5", "3"]);
+  });
   it("reads only times from an address", () =>
     expect(["8h", "2d", "8", "-8h", "8h;", "99999h", null].map(words.hoursOf)).toEqual([8, 48, null, null, null, null, null]));
 });

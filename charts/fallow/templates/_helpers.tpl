@@ -101,6 +101,10 @@
 {{- end }}
 {{- end }}
 
+{{- define "fallow.extenderPort" -}}
+{{- splitList ":" .Values.extender.addr | last }}
+{{- end }}
+
 {{- define "fallow.requiresPolicy" -}}
 {{- if kindIs "bool" .Values.requirePolicy }}{{ .Values.requirePolicy }}{{ else }}{{ eq .Values.runMode "scale-down" }}{{ end }}
 {{- end }}
@@ -120,9 +124,15 @@
       optional: true
 {{- end }}
 {{- with .Values.cost.alerts.smtp }}
-{{- if .host }}
+{{- if .urlSecretRef.name }}
 - name: SMTP_URL
-  value: {{ printf "%s://%s%s:%v" (ternary "smtp" "smtps" .startTLS) (empty .username | ternary "" (printf "%s@" (urlquery .username))) .host .port | quote }}
+  valueFrom:
+    secretKeyRef:
+      name: {{ .urlSecretRef.name }}
+      key: {{ .urlSecretRef.key }}
+{{- else if .host }}
+- name: SMTP_URL
+  value: {{ printf "%s://%s%s:%v" (.startTLS | ternary "smtp" "smtps") (empty .username | ternary "" (printf "%s@" (urlquery .username | replace "+" "%20"))) .host .port | quote }}
 {{- if .passwordSecretRef.name }}
 - name: SMTP_PASSWORD
   valueFrom:
@@ -130,12 +140,6 @@
       name: {{ .passwordSecretRef.name }}
       key: {{ .passwordSecretRef.key }}
 {{- end }}
-{{- else if .urlSecretRef.name }}
-- name: SMTP_URL
-  valueFrom:
-    secretKeyRef:
-      name: {{ .urlSecretRef.name }}
-      key: {{ .urlSecretRef.key }}
 {{- end }}
 {{- end }}
 {{- if and (include "fallow.on.books" .) .Values.cost.timescaledb.enabled .Values.cost.timescaledb.passwordSecretRef.name }}

@@ -113,7 +113,7 @@ class Audit:
     async def flush(self, now: Instant) -> None:
         """Never raises for what the database does: what could not be written waits, and is said."""
         async with self._writing:
-            chapters, forgets = tuple(self._waiting), now - self._pruned_at > HOUR
+            chapters, forgets = tuple(self._waiting), abs(now - self._pruned_at) > HOUR
             self._waiting.clear()
             try:
                 await self._database.run(lambda on: _write(on, chapters, (now, *self._most) if forgets else None), None)
@@ -218,7 +218,11 @@ def _write(
 
 
 def _forget(on: sqlite3.Connection, now: Instant, most_entries: int, most_turns: int) -> None:
-    """What is too old, and what is too much. Of turns the last one of each workload stays: it still holds."""
+    """What is too old, and what is too much. Of turns the last one of each workload stays: it still holds.
+
+    `now` counts as far as we last looked, which needs a clock that is right: a wrong one must not cost half a year."""
+    ((seen,),) = on.execute("SELECT coalesce(max(at), 0) FROM levels").fetchall()
+    now = min(now, seen)
     on.execute("DELETE FROM entries WHERE at < ?", (now - history.KEPT_FOR,))
     on.execute(
         "DELETE FROM entries WHERE number <= (SELECT number FROM entries ORDER BY number DESC LIMIT 1 OFFSET ?)",

@@ -134,9 +134,12 @@ class Ledger:
     # ---- writing ------------------------------------------------------------------------------------------------
 
     async def claim(self, epoch: int) -> None:
-        """From now on writers of an older epoch are refused. Raises StaleWriter where ours is the older one. A ledger
-        that is away is claimed by the first batch that it takes."""
-        await self._unless_away(lambda: self._write(lambda on: ledger_write.claim(on, self._book, epoch)), None)
+        """From now on writers of an older epoch are refused. Raises StaleWriter where ours is not the newest: somebody
+        has it or a later one. A ledger that is away is claimed by the first batch that it takes."""
+        def work(on: SqlSession) -> None:
+            ledger_write.claim(on, self._book, epoch, questions.TAKE)
+
+        await self._unless_away(lambda: self._write(work), None)
 
     async def write(self, batch: CostBatch, epoch: int) -> BookedBatch:
         """Raises StaleWriter; never for a database that is away, as long as there is a spool. Raises LedgerWentBack

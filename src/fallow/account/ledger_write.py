@@ -41,11 +41,11 @@ class StaleWriter(Exception):
     """Another writer has the ledger: a later one, whose epoch is higher."""
 
 
-def claim(on: SqlSession, book: NumberBook, epoch: int) -> StoredMeta:
+def claim(on: SqlSession, book: NumberBook, epoch: int, question: str = questions.CLAIM) -> StoredMeta:
     """First in every transaction that writes. Raises StaleWriter and LedgerWentBack."""
     before = read_meta(on)
     book.heed(before)
-    if on.run(questions.CLAIM, (epoch, book.sign(epoch), epoch)) != 1:
+    if on.run(question, (epoch, book.sign(epoch), epoch)) != 1:
         raise StaleWriter(f"the ledger is kept by a writer of epoch {read_meta(on).meta.epoch}, and ours is {epoch}")
     return before
 
@@ -208,8 +208,10 @@ def keep_total(on: SqlSession, book: NumberBook, total: int, epoch: int) -> None
 def forget(
     on: SqlSession, book: NumberBook, retention: CostRetention, now: Second, epoch: int, dialect: SqlDialect
 ) -> None:
-    """Only what is summed up: intervals of days that are, hours of days that are."""
+    """Only what is summed up: intervals of days that are, hours of days that are. `now` counts as far as that, which
+    follows looks alone that knew the time: a clock that is wrong for one hour must not cost a year of books."""
     meta = claim(on, book, epoch).meta
+    now = min(now, meta.rolled_until)
     rolled_day = meta.rolled_until - meta.rolled_until % DAY
     intervals, hours = (
         max(before, min(rolled_day, (now - kept) // DAY * DAY))

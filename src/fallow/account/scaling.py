@@ -78,6 +78,10 @@ class ScalingAccount:
             detail=node.pool, gpus=node.gpus, per_hour=node.price,
         ),)))
 
+    def note_kept(self, node: ScaledNode, policy: str) -> None:
+        """It was to go, and its cloud refused, or its drain was undone."""
+        self._count(policy, "scale_down", str(node.tier), "false")
+
     def note_prewarmed(self, policy: str, *, is_used: bool) -> None:
         self._metrics.add(f"{_OURS}prewarm_total", 1, (policy, "hit" if is_used else "miss"))
 
@@ -114,16 +118,16 @@ class ScalingAccount:
         self._metrics.replace_money(f"{_OURS}estimated_monthly_savings", self._currency, saved)
         for each in plan.policies:
             if not each.acts:
-                self._count_advice(each)
+                self._count_advice(each, {node.name: node.tier for node in nodes})
         self._metrics.observe(f"{_OURS}reconcile_duration_seconds", took)
         self._metrics.set(f"{_OURS}last_reconcile_timestamp", now)
         return self.demand.enter(count_demand(sight, plan), now)
 
-    def _count_advice(self, plan: PolicyPlan) -> None:
+    def _count_advice(self, plan: PolicyPlan, tiers: Mapping[str, CapacityType]) -> None:
         for wanted in plan.grows:
             self._count(plan.policy.name, _ACTIONS.get(wanted.reason, "scale_up"), str(wanted.tier), "dry_run")
-        for _ in plan.releases:
-            self._count(plan.policy.name, "scale_down", "", "dry_run")
+        for release in plan.releases:
+            self._count(plan.policy.name, "scale_down", str(tiers[release.node]), "dry_run")
 
     def _note_interruptions(self, nodes: Sequence[ScaledNode], plan: ScalingPlan, now: Instant) -> None:
         """Each once: from its record on, until its node is gone."""
@@ -182,7 +186,7 @@ _GAUGES: Final = (
 
 def _measure_policy(plan: PolicyPlan, made: Mapping[str, dict[tuple[str, ...], float]], now: Instant) -> None:
     policy, key = plan.policy, (plan.policy.name,)
-    for tier in policy.tiers:
+    for tier in dict.fromkeys((*policy.tiers, *plan.by_tier)):
         made["node_count"][(policy.name, str(tier))] = plan.by_tier.get(tier, 0)
     for rank, tier in enumerate(policy.tiers, 1):
         made["capacity_type_preference"][(policy.name, str(tier))] = rank

@@ -20,7 +20,7 @@ from fallow import names
 from fallow.act import headroom
 from fallow.act.budgets import gates, node_pools
 from fallow.act.emptying import Emptier
-from fallow.act.leaving import LeavingHands
+from fallow.act.leaving import TAINTS, LeavingHands
 from fallow.act.moving import Mover
 from fallow.clients import errors
 from fallow.clients.kubernetes import api as kube
@@ -57,8 +57,13 @@ class _LeftMeta(msgspec.Struct, rename="camel"):
     finalizers: tuple[str, ...] = ()
 
 
+class _LeftTaint(msgspec.Struct):
+    key: str = ""
+
+
 class _LeftSpec(msgspec.Struct):
     unschedulable: bool = False
+    taints: list[_LeftTaint] | None = None
 
 
 class _LeftNode(msgspec.Struct):
@@ -228,18 +233,21 @@ def _why_cut(text: str | None) -> str:
 
 
 async def _give_back(emptier: Emptier, node: _LeftNode, text: str, now: Instant) -> str:
-    """Why it is not done; "": it is. A record that cannot be read tells of no cordon of ours."""
+    """Why it is not done; "": it is. Where its record cannot be read our label tells whose the cordon is: they come in
+    one patch."""
     record, meta = emptying.read(text), node.metadata
+    is_marked = (meta.labels or {}).get(names.CONSOLIDATION) == names.BEING_EMPTIED
+    is_ours = record.cordoned_by_us if record is not None else is_marked
     there = NodeNow(
         name=meta.name, uid=meta.uid, version=meta.resource_version, is_cordoned=node.spec.unschedulable,
         record=record, is_broken=record is None, pods=(),
     )
-    stop = emptying.Stop(StopReason.SwitchedOff, _BECAUSE, uncordons=record is not None and record.cordoned_by_us)
+    stop = emptying.Stop(StopReason.SwitchedOff, _BECAUSE, uncordons=is_ours)
     return await _try(emptier.carry_out(there, stop, now))
 
 
 async def _keep_node(leaving: LeavingHands, node: _LeftNode, now: Instant) -> str:
-    """Why it is not done; "": it is."""
+    """Why it is not done; "": it is. Where no record can be read our taint tells, as above."""
     said, meta = node.metadata.annotations or {}, node.metadata
     drain, spot = scaling.read_drain(said.get(names.SCALE_DOWN)), scaling.read_spot(said.get(names.SPOT_RECORD))
     if drain is not None and drain.removing is not None:
@@ -247,7 +255,9 @@ async def _keep_node(leaving: LeavingHands, node: _LeftNode, now: Instant) -> st
     seen = ScaledNode(
         name=meta.name, uid=meta.uid, version=meta.resource_version, has={}, created_at=now, drain=drain, spot=spot
     )
-    ours = any(each is not None and each.cordoned_by_us for each in (drain, spot))
+    known = [each for each in (drain, spot) if each is not None]
+    is_marked = any(each.key in TAINTS for each in node.spec.taints or ())
+    ours = any(each.cordoned_by_us for each in known) if known else is_marked
     undo = UndoDrain(_BECAUSE, uncordons=ours, rests=0.0)
     return await _try(leaving.carry_out(LeavingNode(node=seen, pods=(), policy=None), undo, now, _remove_nothing))
 

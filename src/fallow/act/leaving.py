@@ -129,6 +129,11 @@ class LeavingHands:
         """Annotations of ours. `is_as_seen`: only where the node is as it was looked at; else Conflict."""
         await self._send(node, said, is_as_seen=is_as_seen)
 
+    async def label(self, node: ScaledNode, said: Mapping[str, str]) -> None:
+        """What a node that we launched is to say of itself."""
+        body = {"metadata": {"uid": node.uid, "labels": said}}
+        await self._api.merge_patch(kube.NODES, None, node.name, body, field_manager=_MANAGER)
+
     async def mark_told(self, node: ScaledNode, record: DrainRecord) -> None:
         """Its cloud has heard that it goes. A node that is gone by now needs no mark."""
         try:

@@ -6,7 +6,7 @@ Invariant: a record that cannot be read is no record of ours to follow, and the 
 """
 
 from enum import StrEnum
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
@@ -23,6 +23,12 @@ class StopReason(StrEnum):
     SwitchedOff = "SwitchedOff"
     RecordBroken = "RecordBroken"
     NotTaken = "NotTaken"  # it was empty, and nobody took it away
+
+
+# Somebody was or may have been evicted, and it did not help; or people want the node as it is.
+IN_VAIN: Final = frozenset({
+    StopReason.Refused, StopReason.ReplacementLate, StopReason.Unmovable, StopReason.ChangedByOther,
+})
 
 
 class Leaving(msgspec.Struct, frozen=True, rename="camel"):

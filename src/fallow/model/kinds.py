@@ -303,6 +303,20 @@ def of(workload: cluster.Workload) -> Kind | None:
     return generic(ref.group, ref.version, ref.kind, workload.replicas_pointer)
 
 
+def find_schedule(workload: cluster.Workload) -> cluster.Ref | None:
+    """The CronJob above a Job, as the eyes put it at the end of the chain."""
+    above = workload.chain[-1] if workload.chain else None
+    if above is None or above.uid == workload.ref.uid or (above.group, above.kind) != CRON_JOB.key:
+        return None
+    return cluster.Ref(above.group, above.version, above.kind, workload.ref.namespace, above.name, above.uid)
+
+
+def may_be_passed(key: Key) -> bool:
+    """May the workload be what this kind makes, and not the object itself?"""
+    row = _BY_KEY.get(key)
+    return row is None or row.is_schedule or bool(row.outlived_by)
+
+
 def find_class(group: str, kind: str) -> str | None:
     """What work is done by what this kind owns, where the kind tells."""
     return _WORK.get((group, kind))

@@ -7,6 +7,7 @@ Invariant: a step says all that it takes; what of it was not done is found missi
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TypeAlias
 
 import msgspec
@@ -14,25 +15,30 @@ import msgspec
 from fallow.model.cluster import PodId
 from fallow.model.policies.scaling import NodeDriver, ScalingPolicy
 from fallow.model.scaling import DrainRecord, ScaledNode, ScaledPod, SpotRecord
+from fallow.model.scaling_plan import Brake
 from fallow.model.units import HOUR, Instant, Seconds
 
 
 class LeavingNode(msgspec.Struct, frozen=True, kw_only=True):
     """A node with everybody on it, read just before a step; `use` as it was last measured. `wanted`: a pod that waits
-    and would fit here. `refused`: uids whose eviction was refused so far, `refused_at`: the last time. `blocked`: why
-    an eviction can never be granted. `driver`: who removes the machine. `unlisted`: why its cloud cannot be told to end
-    its machine (it lists none, or does not answer); "": it can. `is_gone`: its cloud was asked, and has it no more."""
+    and would fit here. `stuck`: why its pods would have no place elsewhere. `refused`: uids whose eviction was refused
+    so far, `refused_at`: the last time. `blocked`: why an eviction can never be granted. `driver`: who removes the
+    machine. `unlisted`: why its cloud cannot be told to end its machine (it lists none, or does not answer); "": it
+    can. `is_gone`: its cloud was asked, and has it no more. `brakes`: those of the
+    policy that hold, and why."""
 
     node: ScaledNode
     pods: tuple[ScaledPod, ...]
     policy: ScalingPolicy | None  # None: it is gone
     driver: NodeDriver = NodeDriver.direct
     wanted: str = ""
+    stuck: str = ""
     refused: frozenset[str] = frozenset()
     refused_at: Instant | None = None
     blocked: str = ""
     unlisted: str = ""
     is_gone: bool = False
+    brakes: Mapping[Brake, str] = {}
 
 
 class BeginDrain(msgspec.Struct, frozen=True):

@@ -27,7 +27,7 @@ class MailServer(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def parse(cls, address: Secret[str], sender: str, password: Secret[str] | None = None) -> Self:
-        """`password`: where the address has none. Raises ValueError, which shows nothing of either."""
+        """Raises ValueError, which shows nothing of the address. `password`: where it is not in the address."""
         try:
             parts = parse.urlsplit(address.reveal().strip())
             port = parts.port or _PORTS.get(parts.scheme, 0)
@@ -36,10 +36,12 @@ class MailServer(msgspec.Struct, frozen=True, kw_only=True):
         if parts.scheme not in _PORTS or not parts.hostname:
             raise ValueError("it must be smtp://[USER:PASSWORD@]HOST[:PORT] or smtps://...")
         named = {name: parse.unquote(text) for name, text in (("u", parts.username), ("p", parts.password)) if text}
-        if password is not None and password.reveal():
-            named.setdefault("p", password.reveal())
         if not _SENDER.fullmatch(sender):
             raise ValueError("whose name letters carry is no address such as fallow@example.com or Name <a@b.c>")
+        if password is not None and password.reveal() and "p" in named:
+            raise ValueError("it has a password, and --smtp-password is another")
+        if password is not None and password.reveal():
+            named["p"] = password.reveal()
         if len(named) == 1:
             raise ValueError("it has a user or a password, and not both")
         return cls(

@@ -131,6 +131,15 @@ def read(text: str) -> RepartitionRecord:
     return RepartitionRecord(**fields)
 
 
+def is_changing(text: str) -> bool:
+    """Whether a change runs by this record, or hangs; one that is over leaves its record behind."""
+    try:
+        record = read(text)
+    except ValueError:
+        return True
+    return record.is_running or record.is_stuck
+
+
 class PartitionNode(msgspec.Struct, frozen=True, kw_only=True):
     """`offers`: GPUs and parts of them that it advertises now. `record`: None where there is none; text that is no
     record is in `unreadable`. `pool`: of whom only some may change at once."""

@@ -236,7 +236,7 @@ def check_price(price: Decimal, currency: str) -> Decimal:
     if price < 0:
         raise ValueError(f"price_per_hour {price:.6g} is negative")
     if price > most:
-        raise ValueError(f"price_per_hour {price:g} is absurd: more than {most:,} {currency}")
+        raise ValueError(f"price_per_hour {price:.6g} is absurd: more than {most:,} {currency}")
     exponent = price.as_tuple().exponent
     if not isinstance(exponent, int) or exponent < _FINEST:
         raise ValueError(f"price_per_hour has more than {-_FINEST} digits behind the point")

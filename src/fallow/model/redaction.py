@@ -22,15 +22,19 @@ LEAST_LENGTH: Final = 6  # of a secret that is looked for by its value: shorter 
 _WORDS: Final = (
     r"pass(?:word|wd|phrase)?|pwd|secret|token|credentials?|(?:api|access|account|private|routing|signing|hmac|session|"
     r"client|encryption|master|shared|integration|webhook|licen[cs]e)[_-]?key|key[_-]data|"
-    r"auth(?:orization|[_-]?header)?|dsn|cookie|signature"
+    r"auth(?:orization|[_-]?header)?|dsn|cookie|signature|session[_-]?id|jwt"
 )
 _KEY: Final = re.compile(rf"(?i)(?:{_WORDS})")
 _OUR_PREFIXES: Final = (f"{names.GROUP}/", f"{names.ALIAS_GROUP}/")
 _DROPPED: Final = frozenset({"managedFields", "selfLink"})
 _SETTINGS: Final = frozenset({"config"})  # of channels, in policies and budgets: whatever it says may be a secret
 # Who is written about chooses names and texts: every repetition has an end, or cannot be tried from many places.
-_QUOTED: Final = r"""\[[^\]]*|"(?:\\.|[^"\\])*|'(?:\\.|[^'\\])*|\\+["'](?:(?!(?<!\\)\\["'])[^\n])*"""
-_IS: Final = r"""\\{0,8}["']?\s{0,20}[:=]\s{0,20}"""
+# A list, an object, what YAML has below `|` or `>`, what stands between quotes: threefold, single, escaped.
+_QUOTED: Final = (
+    r"""\[[^\]]*|\{[^}]*|[|>][-+0-9]{0,2}[ \t]*(?:\n[ \t]+[^\n]*)+|\"{3}(?:(?!\"{3})[\s\S])*|'{3}(?:(?!'{3})[\s\S])*|"""
+    r""""(?:\\.|[^"\\])*|'(?:\\.|[^'\\])*|\\+["'](?:(?!(?<!\\)\\["'])[^\n])*"""
+)
+_IS: Final = r"""\\{0,8}["']?\s{0,20}(?:=>|[:=]|%3[ADad])\s{0,20}"""
 _HOST: Final = re.compile(r"((?:\[[0-9a-fA-F:.%]+\]|[\w.-]*)(?::\d+)?)([^\w@]*)")
 
 
@@ -48,10 +52,12 @@ def _cut_address(found: re.Match[str]) -> str:
 _PATTERNS: Final = (
     (re.compile(r"\A(?:(?!-----BEGIN )[\s\S])*?-----END [A-Z0-9 ]*-----"), HIDDEN),  # its begin was cut off
     (re.compile(r"-----BEGIN [A-Z0-9 ]*-----.*?(?:-----END [A-Z0-9 ]*-----|\Z)", re.DOTALL), HIDDEN),
-    (re.compile(r"LS0tLS1CRUdJTi[\w+/=-]*|eyJ[\w-]{12,}+(?:\.[\w-]*+)*+"), HIDDEN),  # the same, and JSON, in base64
+    # The same, JSON and a kubeconfig, in base64.
+    (re.compile(r"LS0tLS1CRUdJTi[\w+/=-]*|(?:eyJ|ewo[JKg]|YXBpVmVyc2lvbj)[\w+/-]{12,}+=*+(?:\.[\w-]*+)*+"), HIDDEN),
     (re.compile(
         r"\b(?:(?:xox[a-z][.-]|xapp-)[\w-]+|A[KS]IA[0-9A-Z]{12,}|(?:AIza|gh[a-z]_|github_pat_|glpat-|hf_|nvapi-|npm_|"
-        r"dckr_pat_|sk-|[sr]k_live_|whsec_|ya29\.|SG\.)[\w.-]{16,})"
+        r"dckr_pat_|sk-|[sr]k_live_|whsec_|ya29\.|SG\.|hvs\.|glsa_|glc_|GOCSPX-|pypi-)[\w.-]{16,}"
+        r"|hooks\.slack\.com/[^\s\"']+|[a-zA-Z][a-zA-Z0-9+.-]{0,30}%3[Aa](?:%2[Ff]){2}[^\s\"'&]+)"
     ), HIDDEN),
     (re.compile(rf"(?i)((?:authorization|cookie){_IS})(?:{_QUOTED}|[^\n]+)"), rf"\1{HIDDEN}"),
     (re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{6,}"), rf"\1 {HIDDEN}"),
@@ -59,8 +65,9 @@ _PATTERNS: Final = (
      _cut_address),
     (re.compile(r"""(?<![\w.-])[\w.-]{1,64}+:[^\s:@/"']{1,128}+@(?!sha\d+:)(?=[\w(\[])"""), f"{HIDDEN}@"),
     (re.compile(rf"(?i)((?:{_WORDS})[\w-]{{0,64}}+{_IS})(?:{_QUOTED}|[^\s\"']+)"), rf"\1{HIDDEN}"),
-    (re.compile(rf"(?i)(?<![\w-])(--[a-z-]{{0,40}}?(?:{_WORDS})[\w-]{{0,64}}+\s{{1,20}})(?:{_QUOTED}|[^\s\"']+)"),
-     rf"\1{HIDDEN}"),
+    (re.compile(rf"(?i)(?<![\w-])(--[a-z-]{{0,40}}?(?:{_WORDS})[\w-]{{0,64}}+(?:\s{{1,20}}|[\"']\s{{0,20}},\s{{0,20}}))"
+                rf"(?:{_QUOTED}|[^\s\"']+)"), rf"\1{HIDDEN}"),
+    (re.compile(r"""([?&](?:sig|code|key)=)[^\s&"']+"""), rf"\1{HIDDEN}"),
 )
 
 

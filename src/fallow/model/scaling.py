@@ -123,10 +123,10 @@ class SpotRecord(msgspec.Struct, frozen=True, rename="camel"):
 
 class ScaledNode(msgspec.Struct, frozen=True, kw_only=True):
     """`pool`: of the policy, by name; "": none claims it. `has`: allocatable, by resource. `use`: mean of all its GPUs
-    over five minutes, 0 to 1. `kept`: why it must not be released. `is_broken`: there is a record, and it cannot be
-    read. `is_emptied`: consolidation has emptied and cordoned it, for whoever takes it. `driver_pool`: the Karpenter
-    NodePool that it is of. `prewarmed_until`: it was started ahead of demand, and nobody has come yet; `was_prewarmed`:
-    it was, whatever became of it."""
+    over five minutes, 0 to 1. `kept`: why it must not be released; `twin`: why its machine may be another node's.
+    `is_broken`: there is a record, and it cannot be read. `is_emptied`: consolidation has emptied and cordoned it, for
+    whoever takes it. `driver_pool`: the Karpenter NodePool that it is of. `prewarmed_until`: it was started ahead of
+    demand, and nobody has come yet; `was_prewarmed`: it was, whatever became of it."""
 
     name: str
     uid: str
@@ -148,6 +148,7 @@ class ScaledNode(msgspec.Struct, frozen=True, kw_only=True):
     price: float | None = None
     use: float | None = None
     kept: str = ""
+    twin: str = ""
     drain: DrainRecord | None = None
     spot: SpotRecord | None = None
     is_broken: bool = False

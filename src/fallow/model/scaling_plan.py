@@ -204,10 +204,11 @@ class PolicyPlan(msgspec.Struct, frozen=True, kw_only=True):
     GPUs; None: not known. `acts`: False where this is only advice; `heeds`: nodes that end are emptied, whether or not
     their cloud answers. `strays`: machines that never became nodes and go. `there`: machines by group, those that were
     asked for and are still to be started included: from so many it grows.
-    `wanted`: a pod that waits, by the node that is drained and that it fits. `started`: nodes started ahead of demand
-    that do not say so yet, and until when they stay; `prewarmed`: those whose turn is over, and whether one came.
-    `full_at`: as in the status, or None where somebody came since. `due`: when those who need a node will have waited
-    long enough, where they have not."""
+    `wanted`: a pod that waits, by the node that is drained and that it fits. `stuck`: nodes that are drained whose pods
+    have no place elsewhere by now, and why. `labels`: by node that we launched, those that it lacks. `started`: nodes
+    started ahead of demand that do not say so yet, and until when they stay; `prewarmed`: those whose turn is over, and
+    whether one came. `full_at`: as in the status, or None where somebody came since. `due`: when those who need a node
+    will have waited long enough, where they have not."""
 
     policy: ScalingPolicy
     driver: NodeDriver = NodeDriver.direct
@@ -225,6 +226,8 @@ class PolicyPlan(msgspec.Struct, frozen=True, kw_only=True):
     strays: tuple[CloudMachine, ...] = ()
     there: Mapping[str, int] = {}
     wanted: Mapping[str, str] = {}
+    stuck: Mapping[str, str] = {}
+    labels: Mapping[str, Mapping[str, str]] = {}
     started: Mapping[str, Instant] = {}
     prewarmed: Mapping[str, bool] = {}
     stockouts: tuple[StockOut, ...] = ()

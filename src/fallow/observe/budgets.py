@@ -265,14 +265,18 @@ class TopOwners:
 
 
 def _see_top(owner: OwnerRef, meta: OwnerMeta, below: Sequence[tuple[OwnerRef, OwnerMeta]]) -> TopOwner:
-    """A kind whose pods restart when it is marked has its back-off on the object below that carries its marks."""
+    """A kind whose pods restart when it is marked has its back-off on the object below that carries its marks; what
+    only makes workloads, as a CronJob, has that of a workload below it. Who else copies marks down is not heeded."""
     kept = {key: text for key, text in (meta.annotations or {}).items() if key.startswith(_OURS)}
     row = kinds.find(_group(owner), owner.kind)
     carries = row.marks_on if row is not None else None
-    for link, lower in below:
-        said = lower.annotations or {}
-        if (_group(link), link.kind) == carries and names.BACKOFF_UNTIL in said:
+    may_be_below, upper = True, owner
+    for link, lower in reversed(below):
+        said, kind = lower.annotations or {}, (_group(link), link.kind)
+        may_be_below = may_be_below and kinds.may_be_passed((_group(upper), upper.kind))
+        if (may_be_below or kind == carries) and names.BACKOFF_UNTIL in said:
             kept = {**{key: said[key] for key in names.BACKOFF_MARKS if key in said}, **kept}
+        upper = link
     return TopOwner(
         group=_group(owner), kind=owner.kind, name=owner.name, uid=owner.uid,
         labels=meta.labels or {}, annotations=kept,

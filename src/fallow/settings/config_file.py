@@ -10,6 +10,7 @@ Invariant: a name that is no flag, a value that is none, a file that cannot be r
 file in it; nothing of such a file counts.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -78,7 +79,7 @@ def parse(content: bytes, path: Path) -> dict[str, Any]:
     if not isinstance(said, yaml.MappingNode):
         raise UsageError(f"--{KEY}: {path} has no settings such as `duration: 45` in it")
     found = [_read_one(path, name, value) for name, value in said.value]
-    if twice := {key for key, _ in found if [each for each, _ in found].count(key) > 1}:
+    if twice := [key for key, count in Counter(key for key, _ in found).items() if count > 1]:
         raise UsageError(f"--{KEY}: {path}: {_FLAGS[min(twice)].name[2:]} is said twice")
     return dict(found)
 

@@ -29,7 +29,7 @@ FLAGS: tuple[Flag, ...] = group(
          read.text_map, variable="SLACK_NAMESPACE_MENTIONS"),
     Flag("--smtp-url", "URL", "Mail server: smtp[s]://[USER:PASSWORD@]HOST[:PORT]; better in the variable.",
          Secret, variable="SMTP_URL"),
-    Flag("--smtp-password", "TEXT", "Password of the user in --smtp-url, where none stands there; better in the "
+    Flag("--smtp-password", "PASSWORD", "Password for the user in --smtp-url, where it is not in there; better in the "
          "variable.", Secret, variable="SMTP_PASSWORD"),
     Flag("--email-from", "ADDRESS", "Whose name letters carry."),
     Flag("--email-domains", "A,B",

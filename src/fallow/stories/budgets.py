@@ -356,7 +356,7 @@ class BudgetsStory:
             try:
                 await self._edit_pool(each, turn.now)
             except errors.ClientError as problem:
-                failed.append(f"{name} stays as it is for now: {problem}")
+                failed.append(f"{name} {_say_failed(each)}: {problem}")
         return failed
 
     def _why_only_said(self, turn: Turn) -> str:
@@ -463,6 +463,12 @@ class BudgetsStory:
         for lifted in made.lifts:
             log.warning("budget %s restricts nobody any more: %s", lifted.budget, lifted.because,
                         extra={"fields": {"audit": "lift", "budget": lifted.budget}})
+
+
+def _say_failed(wanted: HoldPool | FreePool) -> str:
+    if isinstance(wanted, HoldPool):
+        return "is not held yet"
+    return "is still held (fallow cost lift BUDGET gives it back, with the rights of who asks)"
 
 
 def _is_alive(record: AlertRecord, now: Instant) -> bool:

@@ -23,7 +23,7 @@ from fallow.act.emptying import Emptier
 from fallow.clients import errors
 from fallow.decide import packing
 from fallow.model import cluster, emptying
-from fallow.model.units import HOUR, MINUTE, Instant, Seconds
+from fallow.model.units import MINUTE, Instant, Seconds
 from fallow.observe.cluster.emptied import NodeEyes, TouchedNode
 from fallow.stories.turn import Complaint, Turn, stumbling
 
@@ -81,7 +81,7 @@ class ConsolidationStory:
         await self._forget_old(touched, turn)
         if not self._is_due(turn.now):
             return self._keep()
-        seen, found = await self._plan(turn)
+        seen, found = await self._plan(turn, touched)
         done = await self._begin(seen, found, touched, turn)
         self._tell(found)
         with stumbling():
@@ -95,7 +95,7 @@ class ConsolidationStory:
         return msgspec.structs.replace(self._last, done=done)
 
     async def look(self, turn: Turn) -> ConsolidationCycle:
-        seen, found = await self._plan(turn)
+        seen, found = await self._plan(turn, await turn.in_time(self._eyes.nodes.find_touched()))
         with stumbling():
             return ConsolidationCycle(plan=found, room=packing.measure_room(seen, turn.now), planned_at=turn.now)
 
@@ -108,12 +108,16 @@ class ConsolidationStory:
         last = self._last.planned_at
         return self._terms.plans and (last is None or not 0 <= now - last < PLANNED)
 
-    async def _plan(self, turn: Turn) -> tuple[cluster.Capacity, packing.ConsolidationPlan]:
+    async def _plan(
+        self, turn: Turn, touched: Sequence[TouchedNode]
+    ) -> tuple[cluster.Capacity, packing.ConsolidationPlan]:
         why_kept = await turn.in_time(self._eyes.why_kept())
         seen = await turn.in_time(self._eyes.capacity())
         with stumbling():
-            threshold = self._terms.threshold
-            return seen, packing.plan_consolidation(seen, turn.now, why_kept=why_kept, threshold=threshold)
+            return seen, packing.plan_consolidation(
+                seen, turn.now, why_kept=why_kept, threshold=self._terms.threshold,
+                resting={each.name for each in touched if _rests(each, turn.now)},
+            )
 
     async def _begin(
         self, seen: cluster.Capacity, found: packing.ConsolidationPlan, touched: Sequence[TouchedNode], turn: Turn
@@ -152,7 +156,7 @@ class ConsolidationStory:
 
     async def _forget_old(self, touched: Sequence[TouchedNode], turn: Turn) -> None:
         for each in touched:
-            if turn.may_act() and each.began_at is not None and each.began_at <= turn.now - HOUR:
+            if turn.may_act() and not _rests(each, turn.now):
                 await self._hands.forget(each.name)
 
     async def _measure(self, room: packing.ClusterRoom, seen: cluster.Capacity, turn: Turn) -> None:
@@ -183,3 +187,7 @@ class ConsolidationStory:
         if said and said != self._said:
             log.info("%s", said)
         self._said = said
+
+
+def _rests(node: TouchedNode, now: Instant) -> bool:
+    return packing.rests_after_emptying(node.ended, node.began_at, now)

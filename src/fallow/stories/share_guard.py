@@ -21,7 +21,7 @@ from fallow.act.restarting import Restarter
 from fallow.act.share_statuses import ShareStatuses
 from fallow.clients import errors
 from fallow.decide import sharing
-from fallow.model import cluster
+from fallow.model import cluster, kinds
 from fallow.model.decision import Status
 from fallow.model.history import AuditEntry, CameBy, Happened
 from fallow.model.policies import sharing_crd
@@ -127,6 +127,7 @@ class ShareGuardStory:
         try:
             if not self._hands.writer.is_dry:
                 await self._note(owner, now)
+                await self._revert_schedule(owner, hurt, now)
             done = await self._hands.mark(mark, now)
         except errors.ClientError as problem:
             log.warning("sharing hurt %s, and it did not get whole GPUs back: %s", owner.workload.ref, problem)
@@ -134,6 +135,18 @@ class ShareGuardStory:
         log.warning("%s: %s (%s)", owner.workload.ref, mark.because, done.status)
         if done.status is Status.done:
             self._metrics.add("gpu_autoscaler_sharing_reverts_total", 1, (owner.strategy, str(hurt.reason)))
+
+    async def _revert_schedule(self, owner: SharedOwner, hurt: Hurt, now: Instant) -> None:
+        """Before the Job, which is not looked at again once it has its mark. Without the right (letter c) its own
+        further pods have whole GPUs all the same."""
+        above = kinds.find_schedule(owner.workload)
+        if above is None:
+            return
+        try:
+            marks = (await self._hands.writer.read(above))["metadata"].get("annotations") or {}
+            await self._hands.mark(sharing.revert_schedule(owner, hurt, above, marks, now), now)
+        except (errors.Forbidden, errors.NotFound) as problem:
+            log.warning("what %s begins next shares GPUs again: %s", above, problem)
 
     async def _note(self, owner: SharedOwner, now: Instant) -> None:
         policy = next((each for each in self._list_policies() if each.name == owner.policy), None)

@@ -14,7 +14,7 @@ from fallow.clients import errors
 from fallow.clients.kubernetes import api as kube
 from fallow.model.seen import ABSENT, Input, Known, Unseen
 from fallow.model.units import Instant
-from fallow.wiring import helping, reach
+from fallow.wiring import reach
 
 _BOUNDS: Final = "/apis/admissionregistration.k8s.io/v1"
 
@@ -45,13 +45,12 @@ class _ServedList(msgspec.Struct):
 
 async def gather(kubeconfig: str | None, context: str | None) -> ClusterFacts:
     async with reach.open_api(kubeconfig, context) as (api, _):
-        with helping.say_what_to_do():
-            version = _read_version(await api.request("GET", "/version"))
-            who = await api.who_am_i() or ""
-            kinds, bounds = await _list_served(api, f"/apis/{names.GROUP}/v1alpha1"), await _list_served(api, _BOUNDS)
-            return ClusterFacts(
-                version=version, who=who, at=time.time(), server_at=api.clock, kinds=kinds, has_bounds=_has(bounds)
-            )
+        version = _read_version(await api.request("GET", "/version"))
+        who = await api.who_am_i() or ""
+        kinds, bounds = await _list_served(api, f"/apis/{names.GROUP}/v1alpha1"), await _list_served(api, _BOUNDS)
+        return ClusterFacts(
+            version=version, who=who, at=time.time(), server_at=api.clock, kinds=kinds, has_bounds=_has(bounds)
+        )
 
 
 def _read_version(body: bytes) -> str:

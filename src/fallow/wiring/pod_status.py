@@ -12,7 +12,7 @@ from fallow.model.units import Instant
 from fallow.observe.cluster import hosts
 from fallow.observe.usage import pod_use
 from fallow.observe.usage.pod_use import GpuNow
-from fallow.wiring import daemon, helping, optimizing, reach
+from fallow.wiring import daemon, optimizing, reach
 
 
 class PodsNow(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,15 +27,12 @@ class PodsNow(msgspec.Struct, frozen=True, kw_only=True):
 async def look(options: settings.Settings, asked: settings.PrometheusSettings) -> PodsNow:
     """Raises what the API server and Prometheus do."""
     now = time.time()
-    with helping.say_what_to_do():
-        async with reach.open_api(options.kubeconfig, options.context) as (api, _):
-            seen = await hosts.look(api)
-        words = optimizing.make_words(options, asked)
-        access = config.load_access(
-            kubeconfig=options.kubeconfig, context=options.context, environment=options.environment
-        )
-        async with daemon.make_prometheus(options, asked, access) as prometheus:
-            uses = await pod_use.read(prometheus, words, now)
+    async with reach.open_api(options.kubeconfig, options.context) as (api, _):
+        seen = await hosts.look(api)
+    words = optimizing.make_words(options, asked)
+    access = config.load_access(kubeconfig=options.kubeconfig, context=options.context, environment=options.environment)
+    async with daemon.make_prometheus(options, asked, access) as prometheus:
+        uses = await pod_use.read(prometheus, words, now)
     holding = tuple(
         pod for pod in seen.pods if pod.node and (pod.resources or pod.claims) and not pod.has_ended
     )

@@ -31,11 +31,13 @@ async def look(options: settings.Settings, tell: Callable[[str], None] | None = 
                 use=lambda now: _measure(made.eyes, options.mandate.rule, now),
                 why_kept=lambda now: scaling.find_kept(made.seen, options.mandate, now),
                 price_of=prices.of_node, price_of_type=prices.of_type, shape_of_type=prices.shape_of,
+                patience=2 * options.loop.budget,
             ))
             await asyncio.gather(made.seen.list_all(time.time()), eyes.list_once())
             now = time.time()
             seen = await eyes.look(now)
-            return ScalingCycle(plan=deciding.plan(seen, ScalingMemory(), now), sight=seen)
+            terms = scaling.make_terms(options.scaling)
+            return ScalingCycle(plan=deciding.plan(seen, ScalingMemory(), now, terms=terms), sight=seen)
 
 
 async def _measure(eyes: snapshot.Eyes, rule: idle.Rule, now: Instant) -> DeviceUse:

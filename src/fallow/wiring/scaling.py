@@ -34,6 +34,7 @@ from fallow.observe import budgets as spending
 from fallow.observe.cluster import mirror
 from fallow.observe.scaling import limits, sight
 from fallow.settings.cost import CostSettings
+from fallow.settings.scaling import ScalingSettings
 from fallow.stories import scaling
 from fallow.stories.turn import Clock, Turn
 from fallow.wiring.ground import Groundwork, Later
@@ -70,7 +71,7 @@ def make_parts(ground: Groundwork, later: Later, cloud: Cloud | None) -> Scaling
         hands=make_hands(ground, statuses), terms=scaling.ScalingStoryTerms(
             is_on=options.is_on, acts=options.acts, interval=options.interval,
             frozen=lambda now: _why_frozen(ground, now),
-            brain=deciding.ScalingTerms(score=deciding.InstanceScore(options.score)),
+            brain=make_terms(options),
             wake_in=lambda seconds: _wake_in(later, seconds),
         ),
     )
@@ -83,6 +84,10 @@ def make_parts(ground: Groundwork, later: Later, cloud: Cloud | None) -> Scaling
         name=SCALING, interval=options.interval, budget=scaling.BUDGET, tick=tick, look=story.look, fail=story.fail,
         is_vital=False,
     ), eyes.run)
+
+
+def make_terms(options: ScalingSettings) -> deciding.ScalingTerms:
+    return deciding.ScalingTerms(score=deciding.InstanceScore(options.score))
 
 
 def find_by_provider(cloud: Cloud | None, provider: str) -> FindCloud:

@@ -16,10 +16,11 @@ from fallow.clients import errors
 from fallow.decide.idle import plan as brain
 from fallow.model import cluster, decision, history, long_memory
 from fallow.model.decision import Outcome, Status
-from fallow.model.history import AuditEntry, CameBy, Condition, Happened, Turned
+from fallow.model.history import AuditEntry, CameBy, Condition, Happened, Levels, Turned
 from fallow.model.units import DAY, rfc3339
 
 REF = cluster.Ref("apps", "v1", "Deployment", "ml", "llm", "u-1")
+LEVELS = Levels(at=NOW, total=8.0, busy=8.0, idle=0.0, kept=0.0, unknown=0.0, free=0.0)
 
 
 def entry(
@@ -73,10 +74,20 @@ async def test_a_restart_loses_nothing(tmp_path):
 async def test_what_is_too_old_goes_and_the_last_condition_stays(kept):
     old = NOW - history.KEPT_FOR - DAY
     turns = [Turned("u-1", old, Condition.idle), Turned("u-1", old + 60, Condition.busy), Turned("u-2", old, None)]
-    kept.put(chronicle.Chapter((entry(old), entry(NOW)), tuple(turns)))
+    kept.put(chronicle.Chapter((entry(old), entry(NOW)), tuple(turns), LEVELS))
     await kept.flush(NOW)
     assert [each.at for each in await kept.read(audit.AuditQuery())] == [NOW]
     assert await kept.conditions(["u-1", "u-2"], NOW - DAY) == {"u-1": [(old + 60, Condition.busy)]}
+
+
+async def test_a_clock_that_is_years_ahead_makes_nothing_forgotten(kept):
+    """A cycle that fails because of it is written down all the same."""
+    kept.put(chronicle.Chapter((entry(NOW),), (Turned("u-1", NOW, None),), LEVELS))
+    await kept.flush(NOW)
+    ahead = entry(NOW + 3000 * DAY, Happened.no_decision)
+    await kept.enter(ahead)
+    assert [each.at for each in await kept.read(audit.AuditQuery())] == [ahead.at, NOW]
+    assert [each.at for each in await kept.levels(0.0)] == [NOW]
 
 
 async def test_while_the_database_cannot_be_written_what_happens_waits(tmp_path):

@@ -48,7 +48,7 @@ async def opened(place, epoch=1, **options) -> AsyncIterator[ledger.Ledger]:
     books = place.ledger(**options)
     await books.open()
     try:
-        await books.claim(epoch)
+        await books.write(CostBatch(), epoch)
         yield books
     finally:
         await books.close()
@@ -225,6 +225,20 @@ async def test_what_is_gone_from_the_cluster_stays_in_reports(new_place):
         assert await books.sums(asked) == before
 
 
+async def test_a_clock_that_is_years_ahead_for_one_hour_makes_nothing_forgotten(new_place):
+    """Looks are not made by such a clock, so nothing is summed up by it; what is forgotten never comes back."""
+    async with opened(new_place()) as books:
+        hour = lasting(part_of(), MIDNIGHT, MIDNIGHT + HOUR)
+        await books.write(CostBatch(at=MIDNIGHT + 2 * DAY, intervals=(hour,)), 1)
+        await books.roll_up(MIDNIGHT + 2 * DAY, 1)
+        await books.forget(CostRetention(), MIDNIGHT + 3000 * DAY, 1)
+        assert await books.read_intervals(MIDNIGHT, MIDNIGHT + DAY) == [hour]
+        late = lasting(part_of("GPU-2"), MIDNIGHT + DAY, MIDNIGHT + DAY + HOUR)
+        assert (await books.write(CostBatch(at=MIDNIGHT + 2 * DAY + 60, intervals=(late,)), 1)).refused == ()
+        hourly = await books.sums(CostQuery(begin=MIDNIGHT, end=MIDNIGHT + HOUR))
+        assert [one.total.cost for one in hourly] == [UNIT]
+
+
 async def test_a_used_hour_without_a_measurement_is_unknown_and_not_idle(new_place):
     async with opened(new_place()) as books:
         await books.write(CostBatch(intervals=(
@@ -390,7 +404,7 @@ async def test_only_what_is_summed_up_is_forgotten_and_the_past_is_still_divided
         days = [lasting(part_of(), MIDNIGHT + day * DAY, MIDNIGHT + (day + 1) * DAY) for day in range(6)]
         await books.write(CostBatch(intervals=tuple(days)), 1)
         await books.roll_up(MIDNIGHT + 4 * DAY + HOUR, 1)
-        await books.forget(CostRetention(intervals=0, hours=3 * DAY), MIDNIGHT + 6 * DAY, 1)
+        await books.forget(CostRetention(intervals=0, hours=DAY), MIDNIGHT + 6 * DAY, 1)
         meta = await books.read_meta()
         assert (meta.intervals_from, meta.hours_from) == (MIDNIGHT + 4 * DAY, MIDNIGHT + 3 * DAY)
         for begin, end in ((0, 6 * DAY), (1000, 5000), (1000, 3 * DAY + 1234), (3 * DAY + 77, 5 * DAY + 9)):

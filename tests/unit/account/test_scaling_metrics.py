@@ -6,11 +6,23 @@ from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from tests.unit.decide.scaling.stage import NOW, ON_DEMAND, SPOT, look, node, pod, pods, policy, pool, sight
+from tests.unit.decide.scaling.stage import (
+    NOW,
+    ON_DEMAND,
+    SPOT,
+    long_unneeded,
+    look,
+    node,
+    pod,
+    pods,
+    policy,
+    pool,
+    sight,
+)
 
 from fallow import names, telemetry
 from fallow.account.scaling import ScalingAccount, count_demand
-from fallow.model.policies.scaling import Prewarming
+from fallow.model.policies.scaling import Prewarming, ScalingMode
 from fallow.model.scaling import ScaledNode, ScaledPod, ScalingSight
 from fallow.model.scaling_plan import Grow, GrowReason
 from fallow.model.seen import Unseen
@@ -63,6 +75,26 @@ def test_what_is_there_is_told() -> None:
     assert found["estimated_monthly_cost_usd"] == {("spot",): 5840, ("on-demand",): 5840}
     assert (found["predictive_scaling_enabled"], found["multi_tier_scaling_enabled"]) == ({(): 1}, {(): 1})
     assert found["last_reconcile_timestamp"] == {(): NOW}
+
+
+def test_nodes_of_a_tier_that_is_not_tried_are_counted_all_the_same() -> None:
+    first_tier_alone = policy(pool(), tiers=(SPOT,))
+    found = measure(sight(first_tier_alone, node("a"), pod("x", 8, "a")))
+    assert found["node_count"] == {("spot",): 0, ("on-demand",): 1}
+
+
+def test_advice_to_let_a_node_go_is_counted_with_its_tier() -> None:
+    metrics, rule = telemetry.Telemetry(), policy(pool(tier=SPOT), mode=ScalingMode.recommend)
+    seen = sight(rule, node("a", tier=SPOT))
+    ScalingAccount(metrics).measure(seen, look(seen, long_unneeded(node("a"))), NOW, 0.1)
+    text = metrics.text().decode()
+    assert re.search(r'scaling_actions_total{[^}]*"scale_down"[^}]*"spot"[^}]*"dry_run"[^}]*} 1.0', text)
+
+
+def test_a_node_that_was_to_go_and_stays_is_no_success() -> None:
+    metrics = telemetry.Telemetry()
+    ScalingAccount(metrics).note_kept(node("a"), "default")
+    assert re.search(r'scaling_actions_total{[^}]*"scale_down"[^}]*success="false"[^}]*} 1.0', metrics.text().decode())
 
 
 @pytest.mark.parametrize("name", [

@@ -3,6 +3,7 @@
 from typing import Any
 
 import msgspec
+import pytest
 from aiohttp import web
 from tests.unit.clients import loopback
 
@@ -70,3 +71,33 @@ async def test_what_is_still_held_is_said_with_the_reason_and_a_mark_that_stays_
         "node full is still to be given back",
     ]
     assert all("may not patch nodes" in sentence for sentence in said)
+
+
+EMPTIED = {names.CONSOLIDATION: names.BEING_EMPTIED}
+OURS = [{"key": names.SCALE_DOWN, "effect": "NoSchedule"}]
+
+
+@pytest.mark.parametrize(("there", "taints", "is_freed"), [
+    (node("n", {}, scale_down="{"), OURS, True), (node("n", {}, spot_record="{"), OURS, True),
+    (node("n", {}, scale_down="{"), [], False), (node("n", EMPTIED, emptying="{"), [], True),
+    (node("n", {}, emptying="{"), [], False),
+], ids=["drained", "taken-back", "another's", "emptied", "emptied-by-whom"])
+async def test_a_record_that_cannot_be_read_leaves_no_cordon_of_ours_behind(
+    there: dict[str, Any], taints: list[dict[str, str]], is_freed: bool
+) -> None:
+    """Nobody would be left who could say why the node is closed."""
+    there["spec"] = {"unschedulable": True, "taints": taints}
+    marks = there["metadata"]["annotations"]
+
+    def answer(asked: loopback.Asked) -> web.Response:
+        is_list = asked.path.endswith("/nodes")
+        return web.json_response({"metadata": {}, "items": [there]} if is_list else there)
+
+    async with loopback.serve(answer) as server, kube.Api(config.Access(server=server.url, context="test")) as api:
+        announcer = events.Announcer(api, reporting_instance="test")
+        hands = emptying.Emptier(api, announcer), leaving.LeavingHands(api, announcer), Mover(api, announcer)
+        (told,) = [each async for each in giving_back.give_nodes_back(api, *hands, 0.0)]
+        (sent,) = [msgspec.json.decode(each.body) for each in server.asked if each.method == "PATCH"]
+    assert (len(told.given_back), told.held) == (1, ())
+    assert ("unschedulable" in sent.get("spec", {})) is is_freed
+    assert set(marks) <= {key for key, text in sent["metadata"]["annotations"].items() if text is None}

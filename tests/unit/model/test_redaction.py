@@ -31,6 +31,12 @@ WORD = st.text("abcdefghijklmnopqrstuvwxyzABCDEF0123456789", min_size=8, max_siz
     "a:hunter22@tcp(db:3306)/x",
     "fallow run --prometheus-token hunter22", "AccountKey=hunter22==", "hunter22\n-----END RSA PRIVATE KEY-----\nwell",
     "key LS0tLS1CRUdJTihunter22==",
+    "password: |\n    hunter22\nwell", "password: >-\n  a\n  hunter22", '{"password": {"of": {"it": "hunter22"}}}',
+    'password="""a "hunter22" """', "password: '''hunter22'''", "password => hunter22", "password%3Dhunter22",
+    '["--db-password", "hunter22"]', "['--token','hunter22']", "GET /hook?a=1&sig=hunter22", "JSESSIONID=hunter22",
+    "hooks.slack.com/services/T0/B0/hunter22", "to=https%3A%2F%2Fx%2Fhunter22",
+    "auth eyJhdXRocyI6eyJn+aGNy/hunter22==", "ewogICJ0eXBlIjogInNl+hunter22", "YXBpVmVyc2lvbjogdjEK/hunter22",
+    "hvs.CAESIJhunter22abcdefgh", "glsa_hunter22abcdefghij", "GOCSPX-hunter22abcdefghij",
 ])
 def test_what_looks_like_a_secret_is_one(text):
     assert "hunter22" not in PLAIN.text(text)
@@ -49,7 +55,7 @@ def test_tokens_are_known_by_how_they_look(text):
     "Deployment/llm in ml has been idle for 2h", "it looks every 180 s", "http://prometheus.monitoring:9090",
     'gpu_pruner_cycles_total{outcome="done"} 12', "node gpu-7 is given back", "2026-11-18T05:51:04Z",
     "key: value", "the author said so", "http://127.0.0.1:9: connection refused", "(see http://[::1]:8080)",
-    "ghcr.example/fallow:0.1.0@sha256:0a1b",
+    "ghcr.example/fallow:0.1.0@sha256:0a1b", "GET /api/v1/list?code", "{'a': 1} > {2}", "100%3A",
 ])
 def test_what_is_none_stays(text):
     assert PLAIN.text(text) == text
@@ -94,6 +100,7 @@ def test_a_known_secret_is_known_in_its_other_spellings(form):
 
 @pytest.mark.parametrize("text", [
     "pass", "token ", "a.", "a-", "eyJ-", "eyJ", "-----BEGIN ", "a:b", "a://", "a@", "token=\\", "--a", "token=[", '"',
+    "token={", 'token="""', "token=|\n ", "token=|", "--token'", "http%3A%2F%2F", "&sig=", "ewog",
 ])
 def test_no_text_keeps_it_busy(text):
     """Whoever chooses a text could else stop who asks for help: the time grows as the text does."""

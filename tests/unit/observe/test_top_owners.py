@@ -98,6 +98,41 @@ async def test_a_back_off_counts_where_it_was_written(
     assert found.value.annotations == ({names.BACKOFF_UNTIL: UNTIL} if heeded else {})
 
 
+JOB = budgets.OwnerRef(api_version="batch/v1", kind="Job", name="night-1", uid="u-night-1", controller=True)
+
+
+@pytest.mark.parametrize(("above", "heeded"), [
+    (owner("CronJob", "night", "batch/v1"), True), (owner("Pipeline", "night", "batch/v1"), True),
+    (owner("Deployment", "night"), False),
+], ids=["a schedule", "a kind that may be looked past", "a workload"])
+async def test_a_back_off_below_what_only_makes_workloads_counts(
+    tmp_path: Path, above: dict[str, Any], heeded: bool
+) -> None:
+    things = {"/jobs/night-1": thing("night-1", above, True), "/night": thing("night", None, False)}
+    rows = {"/apis/batch/v1": ["jobs", "cronjobs", "pipelines"], "/apis/apps/v1": ["deployments"]}
+    kinds = {"jobs": "Job", "cronjobs": "CronJob", "pipelines": "Pipeline", "deployments": "Deployment"}
+
+    def answer(asked: loopback.Asked) -> web.Response:
+        found = next((each for end, each in things.items() if asked.path.endswith(end)), None)
+        if found is not None:
+            return web.json_response(found)
+        if asked.path == "/apis":
+            groups = [path.split("/")[2] for path in rows]
+            return web.json_response({"kind": "APIGroupList", "groups": [
+                {"name": group, "versions": [{"groupVersion": f"{group}/v1", "version": "v1"}],
+                 "preferredVersion": {"groupVersion": f"{group}/v1", "version": "v1"}} for group in groups
+            ]})
+        return web.json_response({"kind": "APIResourceList", "groupVersion": asked.path[6:], "resources": [
+            {"name": name, "kind": kinds[name], "namespaced": True, "verbs": ["get", "list"]}
+            for name in rows.get(asked.path, [])
+        ]})
+
+    async with serving(answer, tmp_path) as api:
+        found = await budgets.TopOwners(api).read_top("ml", [JOB])
+    assert isinstance(found, Known), found
+    assert found.value.annotations == ({names.BACKOFF_UNTIL: UNTIL} if heeded else {})
+
+
 class Counted(Chain):
     """Counts looks for kinds, and refuses all while it is told to."""
 

@@ -5,6 +5,7 @@ import asyncio
 import logging
 import os
 import signal
+import time
 
 import pytest
 
@@ -78,6 +79,13 @@ def test_a_file_that_is_not_there_is_one_sentence(path):
         config_file.complete({**TYPED, "config": str(path)}, {})
 
 
+def test_a_line_that_stands_there_ten_thousand_times_keeps_nobody_busy(path):
+    before = time.process_time()
+    with pytest.raises(settings.UsageError, match="duration is said twice"):
+        complete(path, "duration: 4\n" * 12_000)
+    assert time.process_time() - before < 8.0
+
+
 def test_an_empty_file_says_nothing(path):
     assert complete(path, "# nothing yet\n")["duration"] is None
 
@@ -123,6 +131,8 @@ async def test_a_change_is_read_once_and_a_bad_one_changes_nothing(path, caplog)
         assert [file.look(), file.look(), file.look()] == [None, None, None]
     path.unlink()
     assert [file.look(), file.look(), file.look()] == [None, None, None]
+    os.mkfifo(path)
+    assert [file.look(), file.look(), file.look()] == [None, None, None], "nobody waits for who writes into a pipe"
     errors = [each.message for each in caplog.records if each.levelname == "ERROR"]
     assert len(errors) == 6, "each once"
     assert all("the former settings hold on" in each for each in errors)

@@ -9,6 +9,7 @@ import pytest
 from aiohttp import web
 from tests import builders
 from tests.unit.clients import loopback
+from tests.unit.decide.packing import test_live
 
 from fallow import names, telemetry
 from fallow.act import emptying as acting
@@ -17,7 +18,7 @@ from fallow.clients import errors
 from fallow.clients.kubernetes import api as kube
 from fallow.clients.kubernetes import config
 from fallow.decide import packing
-from fallow.model import cluster, emptying
+from fallow.model import cluster, emptying, units
 from fallow.model.capacity import Machine, Needs
 from fallow.observe.cluster import emptied
 from fallow.stories import consolidation
@@ -133,3 +134,40 @@ async def test_what_is_free_is_told_as_long_as_somebody_looks_and_no_old_figure_
     quarry.is_away = False
     await quarry.tick(NOW + 2 * consolidation.PLANNED)
     assert quarry.read("gpu_autoscaler_capacity_gpus ") == ["gpu_autoscaler_capacity_gpus 4.0"]
+
+
+@pytest.mark.parametrize(("result", "begins"), [
+    ("Refused: ml/p could not be evicted", False), ("NotTaken: it was empty, and nobody took it away", True),
+], ids=["refused", "not-taken"])
+async def test_a_node_that_somebody_would_not_leave_is_not_tried_again_two_hours_later(
+    result: str, begins: bool
+) -> None:
+    past = {
+        "metadata": {
+            "name": "low", "uid": "n-low", "resourceVersion": "7", "labels": {names.CONSOLIDATION: "done"},
+            "annotations": {names.EMPTYING_RESULT: f"{units.rfc3339(NOW - 7200)} {result}"},
+        },
+    }
+
+    def speak(asked: loopback.Asked) -> web.Response:
+        is_list = asked.path in ("/api/v1/nodes", "/api/v1/pods")
+        listed = [past] if asked.path == "/api/v1/nodes" else []
+        return web.json_response({"metadata": {}, "items": listed} if is_list else past)
+
+    async def count() -> cluster.Capacity:
+        pods = (test_live.tenant("p", "low"), *(test_live.tenant(f"u{number}", "used") for number in range(2)))
+        return cluster.Capacity((test_live.machine("low", 4), test_live.machine("used", 4)), pods, "c", 0)
+
+    async def keep_nobody() -> packing.WhyKept:
+        return lambda _: ""
+
+    async with loopback.serve(speak) as server, kube.Api(config.Access(server=server.url, context="test")) as api:
+        story = consolidation.ConsolidationStory(
+            eyes=consolidation.ConsolidationEyes(emptied.NodeEyes(api, lambda *_: ""), count, keep_nobody),
+            hands=acting.Emptier(api, events.Announcer(api, reporting_instance="test")),
+            metrics=telemetry.Telemetry(), terms=consolidation.ConsolidationTerms(held=lambda _: ""),
+        )
+        turn = Turn(clock=lambda: NOW, monotonic=lambda: 0.0, budget=60, stopping=asyncio.Event(), leads=lambda: True)
+        assert ("it is emptied" in (await story.tick(turn)).done) is begins
+        written = [each for each in server.asked if each.method == "PATCH" and each.path == "/api/v1/nodes/low"]
+    assert bool(written) is begins

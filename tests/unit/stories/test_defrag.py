@@ -214,6 +214,17 @@ async def test_who_did_not_come_is_remembered_on_the_node(ready: str) -> None:
         assert msgspec.json.decode(sent.body)["metadata"]["annotations"][names.MOVED_OWNER] == "o"
 
 
+async def test_who_is_deleted_once_another_was_evicted_for_it_has_not_come_either() -> None:
+    """Else its people could have one pod after the other evicted, for pods of theirs that they take away again."""
+    stage = Stage()
+    stage.pods["next"] = pod("next", "old")
+    del stage.pods["any"], stage.pods["picky"]
+    async with stage.open(leaving(evicting=NOW - 30), node("old", "")) as at:
+        assert "NotTaken" in (await at.tick()).done
+        (sent,) = [each for each in at.server.asked if each.path == "/api/v1/nodes/new" and each.method == "PATCH"]
+        assert msgspec.json.decode(sent.body)["metadata"]["annotations"][names.MOVED_IN_VAIN] == "ml"
+
+
 def picking() -> Stage:
     """A stage on which a move would begin."""
     stage = Stage()

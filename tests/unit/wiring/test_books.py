@@ -101,6 +101,19 @@ async def test_who_begins_to_lead_has_the_ledger_and_who_led_is_refused_until_it
         assert sum(each.total.gpu_micro_seconds for each in total) == (3600 + 120) * 10**6
 
 
+@pytest.mark.accepts("cost", 5)
+async def test_of_two_who_take_the_ledger_at_the_same_instant_one_has_it(tmp_path: Path) -> None:
+    writers = Writers(tmp_path / "costs.sqlite")
+    async with writers.both() as both:
+        for term in range(1, 21):
+            writers.terms = [term, term]
+            await asyncio.gather(*(each.claim() for each in both), return_exceptions=True)
+            writes = (each.write(intervals=(), removed=(), at=AT + term, epoch=term) for each in both)
+            ended = await asyncio.gather(*writes, return_exceptions=True)
+            assert sum(one is None for one in ended) <= 1
+            assert all(isinstance(one, errors.ClientError) for one in ended if one is not None)
+
+
 async def test_what_waits_in_the_spool_is_in_the_books_before_they_are_read(tmp_path: Path) -> None:
     waiting = Spool(tmp_path / "spool")
     waiting.open()

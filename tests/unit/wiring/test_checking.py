@@ -42,3 +42,11 @@ async def test_kinds_that_nobody_serves_are_absent(tmp_path):
     found = await checking.gather(kubeconfig, None)
     assert (found.version, found.kinds) == ("v1.33.0", ABSENT)
     await runner.cleanup()
+
+
+async def test_who_does_not_answer_is_told_what_helps_once(tmp_path):
+    runner, kubeconfig = await serve(tmp_path, "")
+    await runner.cleanup()
+    with pytest.raises(errors.Unreachable) as refused:
+        await checking.gather(kubeconfig, None)
+    assert str(refused.value).count("is the cluster up") == 1

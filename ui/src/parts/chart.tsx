@@ -2,7 +2,7 @@
 // figures, and the key of its fills. All SVG: patterns, themes and print follow by themselves.
 import type { ComponentChildren } from "preact";
 import { useWidth } from "../hooks";
-import { count } from "../words";
+import { level } from "../words";
 import { Table } from "./Table";
 
 export const triangle = (x: number, y: number) => `M${x} ${y}l4.4 7.6h-8.8z`;
@@ -59,10 +59,9 @@ export function AsTable({ caption, table: [head, ...rows] }: { caption: string; 
   );
 }
 
-const plain = (value: number) => count(Math.round(value * 10) / 10);
 type Scale = { most: number; left: number; right: number; y: (value: number) => number; say?: (value: number) => string };
 /** Five level lines from 0 to `most`, each with its figure at the left. */
-export const Levels = ({ most, left, right, y, say = plain }: Scale) => (
+export const Levels = ({ most, left, right, y, say = (value) => level(value, most) }: Scale) => (
   <>
     {[0, 0.25, 0.5, 0.75, 1].map((f) => (
       <>

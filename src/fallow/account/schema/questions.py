@@ -18,6 +18,8 @@ LOCK_TABLES: Final = "SELECT pg_advisory_xact_lock(1717660780)"
 IS_THERE: Final = "SELECT to_regclass('ledger_meta') IS NOT NULL"
 # The row is locked by whoever changes it: two writers stand in line here, and the older one finds nothing to change.
 CLAIM: Final = "UPDATE ledger_meta SET writer_epoch = ?, writer = ? WHERE writer_epoch <= ?"
+# Of two who found the same epoch and take the next, one has it.
+TAKE: Final = CLAIM.replace("<=", "<")
 SET_CURRENCY: Final = "UPDATE ledger_meta SET currency = ? WHERE currency = ''"
 SET_WRITTEN: Final = "UPDATE ledger_meta SET seen_until = ?, rolled_until = ?, generation = generation + ?"
 SET_SPOOLED: Final = "UPDATE ledger_meta SET spooled = ?"

@@ -212,14 +212,6 @@ def restore_write(target: kinds.Target, fields: Mapping[str, Any]) -> Write:
     return resume_write(target, fields, {})
 
 
-def schedule_of(workload: cluster.Workload) -> cluster.Ref | None:
-    """The CronJob above a Job, as the eyes put it at the end of the chain."""
-    above = workload.chain[-1] if workload.chain else None
-    if above is None or above.uid == workload.ref.uid or (above.group, above.kind) != kinds.CRON_JOB.key:
-        return None
-    return cluster.Ref(above.group, above.version, above.kind, workload.ref.namespace, above.name, above.uid)
-
-
 def companion_refs(found: record.Record | None, namespace: str, row: kinds.Kind) -> list[cluster.Ref]:
     """The objects of that row that were changed for the pause; their uids are not recorded."""
     refs = (read_name(companion, namespace) for companion in (found.companions if found else ()))

@@ -47,5 +47,5 @@ def _row_of(ref: cluster.Ref) -> kinds.Kind:
 def _steers(companion: cluster.Companion, workload: cluster.Workload) -> bool:
     if companion in kinds.scalers(workload):
         return True
-    above = bodies.schedule_of(workload)
+    above = kinds.find_schedule(workload)
     return above is not None and above.uid == companion.ref.uid

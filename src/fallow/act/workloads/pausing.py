@@ -40,7 +40,7 @@ async def pause(
         return Outcome(pause, Status.refused, now, because, code=Detail.ManagedByUnknownOwner)
     if obstacle := _find_obstacle(pause, kind, workload, now) or await _find_claims(writer, pause, kind, workload, now):
         return obstacle
-    schedule = bodies.schedule_of(workload) if with_schedule else None
+    schedule = kinds.find_schedule(workload) if with_schedule else None
     try:
         steps = bodies.pause_writes(workload, kind, pause, now, by=by, schedule=schedule, pods=pods)
     except bodies.CannotWrite as refusal:

@@ -19,6 +19,7 @@ from fallow.decide.packing.consolidate import (
 from fallow.decide.packing.consolidate import advance as advance_emptying
 from fallow.decide.packing.consolidate import begin as begin_emptying
 from fallow.decide.packing.consolidate import plan as plan_consolidation
+from fallow.decide.packing.consolidate import rests as rests_after_emptying
 from fallow.decide.packing.curve import Curve, add_up, cut_at, find_near, replay
 from fallow.decide.packing.defrag import BUDGET, Move, MovePlan, Running, plan_moves
 from fallow.decide.packing.fragments import Cause, make_tables
@@ -49,5 +50,6 @@ __all__ = [
     "add_up", "advance_emptying", "advance_move", "begin_emptying", "begin_move", "choose_move", "cut_at",
     "draw_sample", "find_bound", "find_kept", "find_near", "is_stuck", "judge_layout", "lay_out", "make_tables",
     "may_begin", "measure_bound", "measure_node", "measure_room", "order_nodes", "place", "plan_consolidation",
-    "plan_moves", "prepare", "rehearse", "replay", "settle", "solve_prices", "spell", "stand", "why_fixed",
+    "plan_moves", "prepare", "rehearse", "replay", "rests_after_emptying", "settle", "solve_prices", "spell", "stand",
+    "why_fixed",
 ]

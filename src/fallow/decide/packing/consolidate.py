@@ -8,7 +8,7 @@ stay, it is older than ten minutes) and there is room for all of the node's pods
 known stays.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
 from typing import Final
 
@@ -20,7 +20,7 @@ from fallow.decide.packing.kept import WhyKept, nothing
 from fallow.decide.packing.room import GPU, Ints, PackingPod, Placement
 from fallow.model import cluster, emptying, marks
 from fallow.model.emptying import EmptyingRecord, EmptyingStep, Leaving, NodeNow, StopReason
-from fallow.model.units import HOUR, MINUTE, Instant, Seconds
+from fallow.model.units import DAY, HOUR, MINUTE, Instant, Seconds
 
 THRESHOLD: Final = 0.5  # of its GPUs in use: a node above it is not worth the moves
 PER_HOUR: Final = 0.1  # of the GPU nodes
@@ -35,6 +35,7 @@ class StayReason(StrEnum):
     Empty = "Empty"
     Unmovable = "Unmovable"
     NoRoomElsewhere = "NoRoomElsewhere"
+    Rests = "Rests"
     NextTime = "NextTime"
 
 
@@ -66,13 +67,15 @@ class _Guest(msgspec.Struct, frozen=True):
 
 
 def plan(
-    seen: cluster.Capacity, now: Instant, *, why_kept: WhyKept = nothing, threshold: float = THRESHOLD
+    seen: cluster.Capacity, now: Instant, *, why_kept: WhyKept = nothing, threshold: float = THRESHOLD,
+    resting: Collection[str] = (),
 ) -> ConsolidationPlan:
+    """`resting`: nodes that are left alone for now, as `rests` says."""
     settled = live.settle(seen, now)
     guests = _find_guests(settled, seen, now, why_kept)
     room, staying, candidates = settled.room, list[StayingNode](), list[int]()
     for row in np.flatnonzero(room.nodes.gpus > 0).tolist():
-        stays = _why_stays(row, settled, guests.get(row, ()), threshold)
+        stays = _why_stays(row, settled, guests.get(row, ()), threshold, resting)
         if stays is None:
             candidates.append(row)
         else:
@@ -123,7 +126,7 @@ def why_fixed(tenant: cluster.Pod, now: Instant) -> str:
 
 
 def _why_stays(
-    row: int, settled: live.LiveCluster, guests: Sequence[_Guest], threshold: float
+    row: int, settled: live.LiveCluster, guests: Sequence[_Guest], threshold: float, resting: Collection[str]
 ) -> StayingNode | None:
     name, gpus = settled.room.nodes.names[row], settled.room.nodes.gpus.item(row)
     used = _used(settled, row)
@@ -131,6 +134,8 @@ def _why_stays(
         return StayingNode(name, StayReason.Empty, "nobody is there who would have to go")
     if used >= threshold * gpus * GPU:
         return StayingNode(name, StayReason.Busy, f"{used / GPU:g} of its {gpus} GPUs are in use")
+    if name in resting:
+        return StayingNode(name, StayReason.Rests, "it was emptied, or that was tried, a short while ago")
     fixed = next((guest for guest in guests if guest.fixed), None)
     if fixed is None:
         return None
@@ -166,6 +171,12 @@ def may_begin(gpu_nodes: int, emptied: Sequence[Instant], now: Instant) -> bool:
     """At most a tenth of the GPU nodes in an hour, at least one. `emptied`: when others were begun."""
     recent = sum(at > now - HOUR for at in emptied)
     return recent < max(1, int(gpu_nodes * PER_HOUR))
+
+
+def rests(ended: str, at: Instant | None, now: Instant) -> bool:
+    """Whether a node is left alone yet. `ended`: how its emptying did, and when. Where that was in vain for a day: else
+    one tenant whose pod is refused last would have those of all others evicted, hour by hour."""
+    return at is not None and -MINUTE <= now - at < (DAY if ended in emptying.IN_VAIN else HOUR)
 
 
 def begin(now_there: NodeNow, because: str, now: Instant) -> EmptyingStep:

@@ -242,9 +242,11 @@ def _see_over(there: MoveNow, record: MoveRecord, since: Instant, now: Instant) 
 
 
 def _see_taken(there: MoveNow, record: MoveRecord, *, is_late: bool) -> MoveStep:
+    """Who has let another be evicted and is then deleted did not come: else its people could ask for one after the
+    other, and take none."""
     waits = there.waits
     if waits is None or waits.terminating:
-        return moving.EndMove(MoveEnd.NotNeeded, f"{record.waits} is gone, or going")
+        return moving.EndMove(MoveEnd.NotTaken, f"{record.waits} is gone, or going")
     if waits.node:
         return moving.EndMove(MoveEnd.Moved, f"{record.moved} is Ready elsewhere, and {record.waits} on {waits.node}")
     if is_late:

@@ -38,6 +38,7 @@ class ScalingBoard(msgspec.Struct, kw_only=True):
     templates: Mapping[str, Mapping[str, NodeTemplate]]
     found: DemandFound
     places: list[FitPlace]  # as they are once everybody who waits has one
+    stuck: Mapping[str, str]  # nodes that are being drained, and why nobody may be sent away from there now
     leaving: Mapping[str, list[ScaledPod]]  # by policy: pods of nodes that their cloud takes back, without a place
 
 

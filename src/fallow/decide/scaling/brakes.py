@@ -20,6 +20,7 @@ FEW_UNREADY: Final = 3  # so many may be, whatever the percentage
 JUMP: Final = 0.5  # of the nodes that turn under-used in one cycle: the exporter broke, not the users
 CALM_CYCLES: Final = 2
 COVERED: Final = 0.8  # of the GPUs, for a mean that counts
+HALTS_ALL: Final = frozenset({Brake.TooManyUnready, Brake.ProviderFailing})  # the others only what is let go
 
 
 class PolicyUse(msgspec.Struct, frozen=True):

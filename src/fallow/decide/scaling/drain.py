@@ -5,14 +5,16 @@
 
 In: a LeavingNode, read just before; now. Out: the steps that are due, in order; StayPut: to wait.
 Invariant: whatever of a step is not done is found missing the next time. Anybody's word stops a drain: a pod that must
-stay, a pod that waits and fits, people who uncordon it, a policy that is gone. Only once its machine was told to go is
-there no way back. Its object is deleted only where its cloud says that the machine is gone.
+stay, a pod that waits and fits, people who uncordon it, a policy that is gone; a brake holds it up. Only once its
+machine was told to go is there no way back. Its object is deleted only where its cloud says that the machine is gone.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
 
+from fallow.decide.scaling import brakes as brakes_of
 from fallow.decide.scaling import fit
 from fallow.model import units
 from fallow.model.leaving import (
@@ -27,7 +29,7 @@ from fallow.model.leaving import (
 )
 from fallow.model.policies.scaling import NodeDriver
 from fallow.model.scaling import DrainKind, DrainRecord, EvictionRank, ScaledNode, ScaledPod
-from fallow.model.scaling_plan import Release
+from fallow.model.scaling_plan import Brake, Release
 from fallow.model.units import MINUTE, Instant, Seconds
 
 ASK_AGAIN: Final[Seconds] = 10.0
@@ -64,24 +66,36 @@ def advance(there: LeavingNode, record: DrainRecord, now: Instant) -> LeavingSte
         return _see_off(there, record, record.removing, now)
     if why := _find_end(there, record):
         return UndoDrain(why, uncordons=record.cordoned_by_us and there.node.is_cordoned)
+    assert there.policy is not None
+    is_late = abs(now - record.since) > there.policy.drain_patience  # a clock that was set back counts, too
+    if halt := find_halt(there.brakes, record.reason):
+        uncordons = record.cordoned_by_us
+        return UndoDrain(f"no node may go now: {halt}", uncordons=uncordons) if is_late else StayPut(halt)
     if record.reason is DrainKind.failed:
         return _remove(there, record, now)
     left = [pod for pod in there.pods if not pod.stays]
     if not left:
         return _remove(there, record, now)
-    assert there.policy is not None
-    if abs(now - record.since) > there.policy.drain_patience:  # a clock that was set back counts, too
+    if is_late:
         return undo_late(record, there.policy.drain_patience, len(left))
     if record.reason is DrainKind.under_used and there.node.use is None:
         return StayPut("how much its GPUs are used is not known now")
+    if there.stuck:
+        return StayPut(there.stuck)
     return evict_next(there, now)
+
+
+def find_halt(brakes: Mapping[Brake, str], kind: DrainKind) -> str:
+    """Why no node of this kind may go now; "": it may. What never came is not measured, and no window keeps it."""
+    halting = brakes.keys() & brakes_of.HALTS_ALL if kind is DrainKind.failed else brakes
+    return next((brakes[each] for each in brakes if each in halting), "")
 
 
 def _find_end(there: LeavingNode, record: DrainRecord) -> str:
     """Why a drain must be undone; "": it goes on."""
     policy, node = there.policy, there.node
     if policy is None or not policy.acts:
-        return f"policy {record.policy} is gone or acts no longer"
+        return f"policy {record.policy} is gone, acts no longer or does not mean it any more"
     if not node.is_cordoned:
         return "somebody uncordoned it"
     if node.kept:

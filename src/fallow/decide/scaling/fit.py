@@ -30,6 +30,7 @@ BOUNDLESS: Final = 1 << 40  # of what a node sets no limit to, or nobody said on
 _MOST: Final = 1 << 50  # no machine has this much of anything
 _FREE: Final[Constraint] = ((), b"", ())
 _MOST_KEPT: Final = 4096  # masks; anybody may ask for a new one
+_MOST_KEYS: Final = 256  # of labels, likewise: what is kept of one is as long as there are nodes
 
 
 @functools.lru_cache(maxsize=4096)
@@ -295,6 +296,8 @@ class FreeRoom:
 
     def _find_values(self, key: str) -> tuple[Ints, dict[str, int]]:
         if key not in self._values:
+            if len(self._values) >= _MOST_KEYS:
+                self._values.clear()
             kinds: dict[str, int] = {}
             found = [node.name if key == "\0name" else node.labels.get(key) for node in self.nodes]
             codes = [-1 if value is None else kinds.setdefault(value, len(kinds)) for value in found]

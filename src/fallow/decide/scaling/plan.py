@@ -21,6 +21,7 @@ from fallow.decide.scaling import (
     elsewhere,
     fit,
     grow,
+    labels,
     remembered,
     shrink,
     spot,
@@ -60,7 +61,6 @@ from fallow.model.seen import Absent, Unseen
 from fallow.model.units import Instant
 
 _USUAL = ScalingTerms()
-_HALTS_ALL = (Brake.TooManyUnready, Brake.ProviderFailing)
 
 
 def plan(
@@ -108,14 +108,24 @@ def _set_up(
     arrived = {ground.policy.name: arrivals.settle(ground, nodes, sight.wants, now) for ground in live}
     made = {ground.policy.name: _make_templates(ground, sight, kept) for ground in live}
     usable = np.array([_is_usable(node, now) for node in nodes], np.bool_)
-    places = _list_places(kept, usable, [node for node in nodes if _may_come_back(node, now)], arrived, made)
+    drained = [node for node in nodes if _may_come_back(node, now)]
+    places = _list_places(kept, usable, drained, arrived, made)
     leaving = _find_leaving(live, kept, places, made, now)
     listed = {name: list(every.values()) for name, every in made.items()}
+    found = demand.judge(kept.waiting, places, listed)
     return ScalingBoard(
         sight=sight, memory=memory, now=now, terms=terms, kept=kept, nodes=nodes, usable=usable, grounds=grounds,
         arrived=arrived, templates=made, leaving=leaving, places=places,
-        found=demand.judge(kept.waiting, places, listed),
+        found=found, stuck=_find_stuck(nodes, kept, places[0], usable),
     )
+
+
+def _find_stuck(
+    nodes: Sequence[ScaledNode], kept: KeptSight, left: FitPlace, usable: Bools
+) -> dict[str, str]:
+    """`left`: what those who wait leave free."""
+    drained = [node for node in nodes if node.drain is not None and node.drain.removing is None]
+    return shrink.find_stuck(drained, kept.guests, left.room.copy(), usable) if drained else {}
 
 
 def _is_usable(node: ScaledNode, now: Instant) -> bool:
@@ -296,7 +306,7 @@ def _decide_one(
         kinds = {verdict.node for verdict in judged.verdicts if verdict.kind is DrainKind.under_used}
         under_used = {node.uid for node in ground.nodes if node.name in kinds}
         judged.unneeded = {uid: since for uid, since in judged.unneeded.items() if uid not in under_used}
-    is_halted = any(brake in found for brake in _HALTS_ALL)
+    is_halted = any(brake in found for brake in brakes.HALTS_ALL)
     unlisted = ground.find_unlisted() if arrived.failed else ()
     failed = [
         _release_failed(ground, node) for node in arrived.failed
@@ -322,6 +332,7 @@ def _decide_one(
         releases=releases, in_flight=tuple(arrived.open), arrived=tuple(arrived.arrived), late=tuple(arrived.late),
         strays=() if is_halted else tuple(arrived.strays), stockouts=arrived.stockouts, there=arrived.there,
         wanted={node: pod for node, pod in board.found.wanted.items() if ground.pools.get(node) is not None},
+        stuck={node: why for node, why in board.stuck.items() if node in ground.pools}, labels=labels.find(ground),
         nodes=len(ground.nodes), by_tier=_count_tiers(ground.nodes), desired=before + grow.count(grows) - len(releases),
         guess=coming.guess, spot_advice=tiers.advise(ground.past.spot_watch, board.now), headroom=coming.headroom,
         gangs=over.gangs, started=coming.started, prewarmed=coming.over,
@@ -359,7 +370,7 @@ def _find_grows(
     since = grow.find_busy(policy, measured, board.kept.room, lambda: _name_usable(board, ground), board.memory, now)
     if since is not None:
         busy[policy.name] = since
-    is_halted = any(brake in found for brake in _HALTS_ALL)
+    is_halted = any(brake in found for brake in brakes.HALTS_ALL)
     is_resting = grow.is_resting(policy, ground.past.grew_at, now) and not board.arrived[policy.name].retries
     if not ground.is_driven_by_us or is_halted or is_resting or isinstance(board.sight.limits, Unseen):
         return grows

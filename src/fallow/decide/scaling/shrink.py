@@ -168,6 +168,22 @@ def _move(candidate: Candidate, room: FreeRoom, homes: Sequence[Bools]) -> Moves
     return tuple(made)
 
 
+def find_stuck(
+    drained: Sequence[ScaledNode], guests: Callable[[str], Guests], room: FreeRoom, usable: Bools
+) -> dict[str, str]:
+    """Nodes that are being drained whose pods no longer all have a place elsewhere, and why. `room`: what those who
+    wait leave free; it is changed."""
+    stuck = {}
+    for node in drained:
+        there = guests(node.name)
+        gpu, other = (tuple(pod for pod in pods if not pod.is_going) for pods in (there.gpu, there.other))
+        left = Guests(gpu, other)
+        reason = node.drain.reason if node.drain is not None else DrainKind.empty
+        if left.movable and _move(Candidate(node, reason, left), room, (usable,)) is None:
+            stuck[node.name] = f"its {units.many(len(left.movable), 'pod')} do not all fit elsewhere any more"
+    return stuck
+
+
 class PoolAllowance:
     """How many nodes of each pool, and of the policy, may go now."""
 

@@ -14,8 +14,8 @@ import msgspec
 
 from fallow import names
 from fallow.decide.scaling import fit
+from fallow.model import gpus as gpu_models
 from fallow.model.cost import CapacityType
-from fallow.model.gpus import name_resource
 from fallow.model.machines import MachineGroup, MachineShape
 from fallow.model.policies.scaling import NodePool, PoolSharing, PoolTaint
 from fallow.model.policies.sharing import Strategy
@@ -91,7 +91,7 @@ def make(
     return NodeTemplate(
         pool=pool, has=has, labels=_find_labels(pool, alike, group, kind),
         taints=_find_taints(pool, alike), gpus=_find_gpus(pool, model, shape),
-        replicas=_find_replicas(pool, model), gpu_memory=shape.gpu_memory if shape else None,
+        replicas=_find_replicas(pool, model), gpu_memory=_find_memory(pool, shape),
         instance_type=kind, price=_find_price(pool, model, shape, book, kind), source=source,
     )
 
@@ -137,7 +137,7 @@ def _cut(gpus: int, sharing: PoolSharing | None) -> dict[str, int]:
     if sharing.strategy is Strategy.mig:
         made: dict[str, int] = {}
         for profile in sharing.profiles:
-            resource = name_resource(profile)
+            resource = gpu_models.name_resource(profile)
             made[resource] = made.get(resource, 0) + gpus
         return made
     return {names.GPU_SHARED: gpus * sharing.replicas} if sharing.replicas > 1 else {names.GPU: gpus}
@@ -186,6 +186,14 @@ def is_passing(taint: PoolTaint) -> bool:
 def _find_gpus(pool: NodePool, model: ScaledNode | None, shape: MachineShape | None) -> int | None:
     said = (model.gpus if model else None, pool.gpus, shape.gpus if shape else None)
     return next((gpus for gpus in said if gpus), None)
+
+
+def _find_memory(pool: NodePool, shape: MachineShape | None) -> int | None:
+    """MiB of each GPU: as its cloud says, else as its model has it."""
+    if shape is not None and shape.gpu_memory is not None:
+        return shape.gpu_memory
+    model = gpu_models.find(shape.gpu_model if shape is not None and shape.gpu_model else pool.gpu_type)
+    return None if model is None else model.memory_gib * 1024
 
 
 def _find_replicas(pool: NodePool, model: ScaledNode | None) -> int:

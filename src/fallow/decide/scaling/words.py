@@ -85,7 +85,7 @@ def full(gpus: int) -> str:
 
 
 def counted(base: str, count: int, pool: str, tier: str, price: float | None) -> str:
-    costs = f", {price:g} an hour each" if price is not None else ", of unknown price"
+    costs = f", {price:,.2f} an hour each" if price is not None else ", of unknown price"
     return f"{base}: {units.many(count, 'node')} of pool {pool} ({tier}{costs})"
 
 

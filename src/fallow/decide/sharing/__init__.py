@@ -12,7 +12,14 @@ from fallow.decide.sharing.advice import advise, join_uses, waste_hours
 from fallow.decide.sharing.claims import ClaimSights, find_interval, is_as_made
 from fallow.decide.sharing.claims import plan as plan_claims
 from fallow.decide.sharing.crowd import Sharer, advise_crowd, see_sharer
-from fallow.decide.sharing.hurts import count_reverts, find_watched, hurts_too_many, keep_reverts, revert
+from fallow.decide.sharing.hurts import (
+    count_reverts,
+    find_watched,
+    hurts_too_many,
+    keep_reverts,
+    revert,
+    revert_schedule,
+)
 from fallow.decide.sharing.hurts import judge as judge_hurt
 from fallow.decide.sharing.layouts import JudgeLayout, find_offers
 from fallow.decide.sharing.layouts import see_sharing as see_node_sharing
@@ -45,5 +52,5 @@ __all__ = [
     "count_reverts", "count_shared", "explain_pod", "find_interval", "find_offers", "find_part", "find_pod_events",
     "find_policy_name", "find_restarts", "find_watched", "hurts_too_many", "is_as_made", "is_meant", "join_uses",
     "judge", "judge_hurt", "keep_reverts", "leave_alone", "needs_owner", "plan_claims", "plan_nodes", "read_most",
-    "refuse_restart", "revert", "see_node_sharing", "see_sharer", "stand_policy", "waste_hours",
+    "refuse_restart", "revert", "revert_schedule", "see_node_sharing", "see_sharer", "stand_policy", "waste_hours",
 ]

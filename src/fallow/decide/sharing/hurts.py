@@ -8,6 +8,8 @@ Invariant: what is not known hurts nobody. A mark that cannot be read counts as 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+import msgspec
+
 from fallow import names
 from fallow.model import cluster, decision, units
 from fallow.model.policies import sharing_crd
@@ -117,6 +119,14 @@ def _judge_share(seen: HurtSeen) -> Hurt | None:
 
 
 # ---- what follows ----------------------------------------------------------------------------------------------------
+
+
+def revert_schedule(
+    owner: SharedOwner, hurt: Hurt, schedule: cluster.Ref, marks: Mapping[str, str], now: Instant
+) -> decision.Mark:
+    """A Job ends, and whoever comes next is its CronJob's: the back-off stands there, too, and grows by what did."""
+    again = msgspec.structs.replace(owner, times=count_before(marks))
+    return msgspec.structs.replace(revert(again, hurt, now), on=schedule, event=None)
 
 
 def revert(owner: SharedOwner, hurt: Hurt, now: Instant) -> decision.Mark:

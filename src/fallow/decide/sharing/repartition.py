@@ -30,6 +30,7 @@ from fallow.model.seen import Known, Unseen
 from fallow.model.units import HOUR, Instant, Seconds
 
 BETWEEN: Final[Seconds] = HOUR  # two changes of one node
+_LEAVES: Final = (names.SCALE_DOWN, names.SPOT_INTERRUPTION)  # taints
 
 
 def plan(sights: PartitionSights, now: Instant) -> tuple[NodeTurn, ...]:
@@ -152,6 +153,8 @@ def _find_wait(
         return RepartitionReason.OtherChange, f"{node.name} is being emptied"
     if node.labels.get(names.DEFRAG) in (names.BEING_LEFT, names.BEING_HELD):
         return RepartitionReason.OtherChange, f"a place is kept on {node.name} for a pod that is moved"
+    if any(taint.key in _LEAVES for taint in node.taints):  # its drain would be undone, and its cordon with it
+        return RepartitionReason.OtherChange, f"{node.name} is to leave"
     if others >= sights.most or (node.record is not None and (node.record.is_running or node.record.is_stuck)):
         where = f"of pool {node.pool} " if node.pool else ""
         return RepartitionReason.OtherChange, f"another change {where}runs"

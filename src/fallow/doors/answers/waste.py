@@ -20,7 +20,7 @@ _LEAST_HOURS: Final = 1.0
 _HELPS: Final = {
     "idle": "let fallow pause it, or stop it",
     "neverUsed": "ask its owner: since its pods began they have not used a GPU",
-    "smallUse": "give it a part of a GPU, or fewer GPUs",
+    "smallUse": "fallow optimize says whether a part of a GPU, or fewer GPUs, would do",
 }
 _RESTS: Final = "it stands paused: nothing, until somebody brings it back"
 

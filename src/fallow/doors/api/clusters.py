@@ -46,7 +46,8 @@ class PeerSight:
     async def look(self) -> ClusterRow:
         """Whoever asks meanwhile waits for the same answer."""
         async with self._lock:
-            if self._row is None or not self._clock() < self._good_until:
+            left = self._good_until - self._clock()
+            if self._row is None or not 0 < left <= _LEFT_ALONE:  # our clock was ahead, and went back
                 self._row = await self._ask()
                 self._good_until = self._clock() + (_LEFT_ALONE if self._row.sight == "away" else _FRESH)
             return self._row

@@ -271,9 +271,9 @@ def read_faults(text: str) -> tuple[nouns.Fault, ...]:
 
 
 @click.command("demo", context_settings=main.CONTEXT)
-@click.option("--hours", type=pasts.Number(0.5, 24 * 14), default=24.0, show_default=True,
+@click.option("--hours", type=show.Number(0.5, 24 * 14), default=24.0, show_default=True,
               help="How much of the day to replay; it ends now.")
-@click.option("--speed", type=pasts.Number(0), default=0.0,
+@click.option("--speed", type=show.Number(0), default=0.0,
               help="Simulated seconds per second; 0: as fast as it goes.  [default: 0]")
 @click.option("--nodes", type=click.IntRange(1, 500), default=16, show_default=True,
               help="Nodes of eight GPUs each, or so many of a trace.")

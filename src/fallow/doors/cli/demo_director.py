@@ -212,7 +212,7 @@ class Director:
         return view.Moment(
             began=self.began, now=world.now, ends=self.ends, nodes=tuple(self._nodes()), sums=self.add_up(),
             feed=tuple(self.feed), money=self.books.in_short() if self.books else None,
-            paused=sum(one.state is SimState.paused and not one.by_hand for one in world.workloads),
+            paused=sum(marks.paused_at(one.view) is not None and not one.by_hand for one in world.workloads),
             past=tuple(self._past), unknowns=self._find_unknowns(), waiting=self._say_waiting(), taken=self.taken,
             commands=self.commands(), is_live=self.is_live,
             frozen=plan.freeze.because if plan is not None and plan.freeze is not None else "",
@@ -302,7 +302,8 @@ class Director:
         first = min(waiting, key=lambda one: one.since)
         wanted, longest = sum(one.part.seats for one in waiting), units.humane(self.on.world.now - first.since)
         name = f"{first.part.namespace}/{first.part.name} for {first.part.seats}"
-        return f"{len(waiting)} workloads for {wanted} GPUs; the longest, {name}, for {longest}"
+        all_of_them = f"{units.many(len(waiting), 'workload')} for {units.many(wanted, 'GPU')}"
+        return f"{all_of_them}; the longest, {name}, for {longest}"
 
     # ---- at the end -------------------------------------------------------------------------------------------------
 
@@ -326,7 +327,8 @@ class Director:
             steps = int(world.given_steps[one.seats].sum())
             if steps:
                 way = self._shared_by[one.uid]
-                by_way[_WAYS[way]] = by_way.get(_WAYS[way], 0) + 1
+                said = f"on 1/{nouns.PARTS[way]} by {_WAYS[way]}"
+                by_way[said] = by_way.get(said, 0) + 1
                 hours += steps * world.span.step / HOUR * (1 - 1 / nouns.PARTS[way])
         return demo_report.DayShared(by_way=by_way, spared_gpu_hours=hours, taken_back=tuple(self._taken_back))
 

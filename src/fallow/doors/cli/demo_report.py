@@ -25,8 +25,8 @@ _COLUMNS = ("GPU-HOURS", "COST", "HELD IDLE", "GIVEN BACK", "PAUSES", "MISSED", 
 
 
 class DayShared(msgspec.Struct, frozen=True, kw_only=True):
-    """`by_way`: workloads that asked for whole GPUs and ran on a part, by how. `spared_gpu_hours`: what they asked for
-    and did not hold. `taken_back`: who has whole GPUs again, because sharing hurt it."""
+    """`by_way`: workloads that asked for whole GPUs and ran on a part, by part and how. `spared_gpu_hours`: what they
+    asked for and did not hold. `taken_back`: who has whole GPUs again, because sharing hurt it."""
 
     by_way: Mapping[str, int]
     spared_gpu_hours: float
@@ -143,7 +143,7 @@ def _tell_deeds(day: DayTold) -> Iterator[str]:
 def _tell_shared(shared: DayShared) -> Iterator[str]:
     if not shared.by_way:
         return
-    ways = ", ".join(f"{count} by {way}" for way, count in shared.by_way.items())
+    ways = ", ".join(f"{count} {way}" for way, count in shared.by_way.items())
     many = sum(shared.by_way.values())
     who = f"{units.many(many, 'workload')} that asked for whole GPUs ran on parts of them ({ways})"
     hurt = ", ".join(shared.taken_back)

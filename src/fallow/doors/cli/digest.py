@@ -39,7 +39,7 @@ def _digest(
 ) -> None:
     environ = settings.environment()
     # A mail server's address asks for --email-from beside it, which who writes no letter does not give.
-    telling = flags.read_settings(given, () if given["digest_email"] else {"SMTP_URL"}).telling
+    telling = flags.read_settings(given, () if given["digest_email"] else {"SMTP_URL", "SMTP_PASSWORD"}).telling
     asked = {**given, "daemon_url": daemon_url or environ.get("DASHBOARD_URL"), "daemon_auth": daemon_auth}
     made = _ask(asked, window, top, _check_token(dashboard_token_file))
     if prints or output != "table" or not telling.digest.channels:

@@ -24,7 +24,8 @@ _UNUSED = frozenset(
     if (flag.group in _OF_DAEMONS and flag.name not in where.CLUSTER)
     or flag.name in ("--run-mode", "--dry-run-scope", "--compat-annotations", "--cluster", "--honor-labels-clusters")
 )
-UNUSED_VARIABLES = frozenset({"SMTP_URL"})  # it asks for --email-from beside it, which a look does not take
+# An address of a mail server asks for --email-from beside it, which a look does not take.
+UNUSED_VARIABLES = frozenset({"SMTP_URL", "SMTP_PASSWORD"})
 
 
 class LookCommand(watch.WatchFlagCommand):
@@ -148,7 +149,7 @@ top = LookCommand(
     params=[
         *_shown_options(), _everywhere_option,
         click.Option(
-            ["--every"], type=click.FloatRange(1, 3600), default=5.0, show_default=True, metavar="SECONDS",
+            ["--every"], type=show.Number(1, 3600), default=5.0, show_default=True, metavar="SECONDS",
             help="How often it is looked at anew.",
         ),
         *_options(),

@@ -59,7 +59,7 @@ def _write_all(folder: Path) -> None:
             (folder / name).write_text(page)
     except OSError as problem:
         raise click.UsageError(f"--into: {folder}: {problem.strerror}") from None
-    show.sentence(f"{len(made)} pages are in {folder}", f"man -M {folder.absolute().parent} fallow")
+    show.sentence(f"{len(made)} pages are in {folder}", f"man {folder.absolute() / f'fallow.{SECTION}'}")
 
 
 # ---- which commands there are ----------------------------------------------------------------------------------------

@@ -126,7 +126,8 @@ def draw(page: AdvicePage) -> str:
     ]
     unknown = f" {page.unknown} could not be judged: too little of the time was measured." if page.unknown else ""
     currency = " ".join(sorted({line.currency for line in page.lines}))
-    total = f"Together {page.savings_per_month:,.2f} {currency} a month, as far as prices are known.{unknown}"
+    amount = f"{page.savings_per_month:,.2f} {currency} a month"
+    total = f"Together {amount}, at list prices (or --price) as far as they are known.{unknown}"
     spare = ("CLASS", "GPUS", "CONFIDENCE", "MEM_UTIL")
     return pages.join(show.grid(COLUMNS, rows, spare=spare, below=("RECOMMENDATION",)), show.fold(total))
 
@@ -151,7 +152,7 @@ _OPTIONS: Final[list[click.Parameter]] = [
                  callback=show.checked(readers.regex)),
     click.Option(["--lookback"], type=click.IntRange(1, 7 * 24 * 60), default=10, show_default=True,
                  metavar="MINUTES", help="Of how long means are taken."),
-    click.Option(["--min-waste-score"], type=click.FloatRange(0, 100), default=50, show_default=True,
+    click.Option(["--min-waste-score"], type=show.Number(0, 100), default=50, show_default=True,
                  help="List only what wastes more; 0 to 100."),
     click.Option(["-o", "--output", "--format", "output"], type=click.Choice(["table", "json", "csv", "yaml"]),
                  default="table", show_default=True, help="How to show it."),

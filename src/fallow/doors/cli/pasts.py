@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import math
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -57,16 +56,6 @@ class NotThere(click.ClickException):
     exit_code = 3
 
 
-class Number(click.FloatRange):
-    """Between two bounds, which `nan` never is."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        number = super().convert(value, param, ctx)
-        if not math.isfinite(number):
-            self.fail(f"{show.plain(value)!r} is no number", param, ctx)
-        return number
-
-
 class Duration(click.ParamType[Seconds]):
     """`30m`, `1h30m`."""
 
@@ -92,7 +81,7 @@ def list_options() -> list[click.Parameter]:
     source = ("--prometheus-", "--aws-", "--honor-")
     return [
         trace_option(),
-        click.Option(["--hours"], type=Number(1, 24 * 31), default=24.0, show_default=True,
+        click.Option(["--hours"], type=show.Number(1, 24 * 31), default=24.0, show_default=True,
                      help="Length of the past; that of GenTD26 is its own."),
         click.Option(["--nodes"], type=click.IntRange(1, 5000), default=None,
                      help=f"Its nodes.  [default: {NODES} of eight GPUs, or all that a trace has]"),

@@ -41,9 +41,10 @@ class SettingsFile:
         self._asked.set()
 
     def _content(self) -> bytes | None:
-        """Of the file itself: where it is a link, as a mounted ConfigMap is, its time says little."""
+        """Of the file itself: where it is a link, as a mounted ConfigMap is, its time says little. None: there is no
+        file; what stands there instead, such as a pipe, could keep us waiting for ever."""
         try:
-            return config_file.read_content(self._path)
+            return config_file.read_content(self._path) if self._path.is_file() else None
         except OSError:
             return None
 
@@ -66,11 +67,13 @@ class SettingsFile:
             return None
         self._seen = (content,)
         try:
+            if content is None:
+                raise settings.UsageError(f"{self._path} is gone, or no file")
             found = self._read()
             if found == self.holds:
                 return None
-            if not (content or b"").strip():
-                raise settings.UsageError(f"{self._path} is empty, or gone")
+            if not content.strip():
+                raise settings.UsageError(f"{self._path} is empty")
         except settings.UsageError as problem:
             log.error("%s cannot be used; the former settings hold on: %s", self._path, problem)
             return None

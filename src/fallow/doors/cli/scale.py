@@ -78,7 +78,7 @@ _simulate_options: list[Any] = [
     click.Option(["--trace"], metavar="MIX|NAME|FILE", default="weekly", show_default=True,
                  callback=scale_simulate.list_and_leave,
                  help="Who asks for GPUs: weekly, sweeps, or a trace of Helios or openb; `--trace help` lists them."),
-    _option(["--days"], type=pasts.Number(0.5, 31), default=30.0, help="How long it is played."),
+    _option(["--days"], type=show.Number(0.5, 31), default=30.0, help="How long it is played."),
     _option(["--seed"], type=click.IntRange(0), default=7, help="The same seed gives the same month."),
     click.Option(["--faults"], is_flag=True, help="With everything that can go wrong, and what was promised checked."),
     show.output_option,

@@ -58,6 +58,8 @@ def _draw(page: scaling.ScalingPage, *, everything: bool) -> Iterator[str]:
         return
     for policy in page.policies:
         yield _draw_policy(policy)
+    if any(policy.grows or policy.releases for policy in page.policies):
+        yield _tell_cost(page.per_hour)
     if page.pods:
         rows = [(f"{one.namespace}/{one.pod}", one.held or one.fit, one.where or "-", one.because) for one in page.pods]
         yield show.grid(("WAITING POD", "MEANS", "WHERE", "WHY"), rows, below=("WHY",))
@@ -68,6 +70,12 @@ def _draw(page: scaling.ScalingPage, *, everything: bool) -> Iterator[str]:
     if len(fates) < len(page.nodes):
         hidden = answers.many(len(page.nodes) - len(fates), "node")
         yield show.fold(f"{hidden} in use or nobody's to let go are not shown; --all shows them.")
+
+
+def _tell_cost(per_hour: float | None) -> str:
+    if per_hour is None:
+        return show.fold("What this costs or saves together is not known: a price is missing.")
+    return f"Together this {'costs' if per_hour > 0 else 'saves'} {abs(per_hour):,.2f} an hour."
 
 
 def _draw_policy(policy: scaling.PolicyScaling) -> str:

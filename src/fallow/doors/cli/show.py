@@ -6,6 +6,7 @@ What a command may not need (rich, yaml, the verbs) is imported only when it doe
 """
 
 import contextlib
+import math
 import shutil
 import sys
 import textwrap
@@ -181,6 +182,16 @@ def encode(value: Any, output: str) -> str:
 def plain(text: Any) -> str:
     """Text safe to print: no escape sequence from a label reaches the terminal."""
     return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in str(text))
+
+
+class Number(click.FloatRange):
+    """Between two bounds, which `nan` never is."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{plain(value)!r} is no number", param, ctx)
+        return number
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, styled: str | None = None) -> None:

@@ -215,10 +215,10 @@ tune = click.Command(
     "tune", callback=_tune, context_settings=main.CONTEXT,
     params=[
         *pasts.list_options(),
-        click.Option(["--resume-cost"], type=pasts.Number(0, 100_000), default=30.0, show_default=True,
+        click.Option(["--resume-cost"], type=show.Number(0, 100_000), default=30.0, show_default=True,
                      metavar="GPU-MINUTES",
                      help="What one resume costs: the start of a model server, the patience of a person."),
-        click.Option(["--accept-regrets"], type=pasts.Number(0, 100), default=10.0, show_default=True,
+        click.Option(["--accept-regrets"], type=show.Number(0, 100), default=10.0, show_default=True,
                      metavar="PERCENT",
                      help="Share of pauses that may be regretted (the GPU was wanted within 15 minutes). A window "
                      "above it is never recommended."),

@@ -27,7 +27,7 @@ LEAVE = "\x1b[?7h\x1b[?25h\x1b[?1049l"
 HOME, EMPTY_LINE, REST_OF_SCREEN = "\x1b[H", "\x1b[2K", "\x1b[J"
 
 option = click.Option(
-    ["--watch", "watch_every"], type=click.FloatRange(1, 3600), default=None, metavar="[SECONDS]",
+    ["--watch", "watch_every"], type=show.Number(1, 3600), default=None, metavar="[SECONDS]",
     help=f"Show it again every so many seconds, until Ctrl-C.  [{EVERY:g} where none are said]",
 )
 

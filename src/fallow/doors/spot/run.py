@@ -23,7 +23,8 @@ from fallow.stories import spot_watch
 log = logging.getLogger("fallow.spot")
 
 _EXIT_USAGE: Final = 2
-_MOST_LINES: Final = 100
+_MOST_HEAD: Final = 32 * 1024
+_PATIENCE: Final = 5.0  # seconds, with one visitor's request, and with their taking the answer
 
 
 def show(watch: spot_watch.SpotWatch, node: str) -> str:
@@ -48,21 +49,31 @@ class _Server(socketserver.TCPServer):
         log.debug("a visitor of the metrics went away")
 
 
-class _Visit(socketserver.StreamRequestHandler):
-    timeout = 5
-
+class _Visit(socketserver.BaseRequestHandler):
     def handle(self) -> None:
-        method, _, rest = self.rfile.readline(2048).decode("latin-1").partition(" ")
-        for _ in range(_MOST_LINES):
-            if self.rfile.readline(8192).strip() == b"":
-                break
+        head = self._read_head()
+        method, _, rest = head.partition(b"\n")[0].decode("latin-1").partition(" ")
         server = self.server
         assert isinstance(server, _Server)
         page = server.pages.get(rest.partition(" ")[0].partition("?")[0]) if method == "GET" else None
         body = page().encode() if page else b"there are /metrics and /healthz\n"
         status = "200 OK" if page else "404 Not Found"
-        head = f"HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n"
-        self.wfile.write(f"{head}Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body)
+        answer = f"HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n"
+        self.request.settimeout(_PATIENCE)
+        self.request.sendall(f"{answer}Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body)
+
+    def _read_head(self) -> bytes:
+        """Raises TimeoutError: who sends byte by byte keeps the others waiting no longer than who sends none."""
+        ends, head = time.monotonic() + _PATIENCE, b""
+        while b"\r\n\r\n" not in head and b"\n\n" not in head and len(head) < _MOST_HEAD:
+            if (left := ends - time.monotonic()) <= 0:
+                raise TimeoutError
+            self.request.settimeout(left)
+            part = self.request.recv(_MOST_HEAD)
+            if not part:
+                break
+            head += part
+        return head
 
 
 def make_watch(options: WatchOptions) -> spot_watch.SpotWatch:

@@ -116,6 +116,11 @@ def _check_string(value: Any) -> None:
         raise ValueError(f"is not a string of at most {_LONGEST_TEXT} characters")
 
 
+def _check_moment(value: Any) -> None:
+    _check_string(value)
+    units.parse_instant(value)
+
+
 def _check_zone(text: str) -> None:
     try:
         zoneinfo.ZoneInfo(text)
@@ -164,7 +169,7 @@ LabelKey = Annotated[str, text(rf"([a-z0-9][-a-z0-9.]*/)?{_LABEL}", 317, "a labe
 LabelValue = Annotated[str, text(rf"({_LABEL})?", 63, "a label value")]
 Count = Annotated[int, Form({"type": "integer", "format": "int64"}, integer(0, 2**53).check)]
 Number = Annotated[float, Form({"type": "number"}, float)]
-Moment = Annotated[str, Form({"type": "string", "format": "date-time"}, units.parse_instant)]
+Moment = Annotated[str, Form({"type": "string", "format": "date-time"}, _check_moment)]
 
 
 # ---- structs that several resources have -----------------------------------------------------------------------------

@@ -23,11 +23,12 @@ WhyFixed = Callable[[cluster.Pod, Instant], str]
 
 
 class TouchedNode(msgspec.Struct, frozen=True):
-    """`began_at`: or, where it is over, when it ended; None: that cannot be read."""
+    """`began_at`: or, where it is over, when it ended; None: that cannot be read. `ended`: how, a StopReason."""
 
     name: str
     is_emptying: bool
     began_at: Instant | None
+    ended: str = ""
 
 
 class NodeEyes:
@@ -86,5 +87,6 @@ class NodeEyes:
 
 def _touched(meta: objects.Meta) -> TouchedNode:
     said, is_emptying = meta.annotations or {}, (meta.labels or {}).get(names.CONSOLIDATION) == names.BEING_EMPTIED
-    began, result = emptying.read(said.get(names.EMPTYING)), said.get(names.EMPTYING_RESULT, "")
-    return TouchedNode(meta.name, is_emptying, began.since if began else units.read_instant(result.partition(" ")[0]))
+    began, (at, _, result) = emptying.read(said.get(names.EMPTYING)), said.get(names.EMPTYING_RESULT, "").partition(" ")
+    since = began.since if began else units.read_instant(at)
+    return TouchedNode(meta.name, is_emptying, since, result.partition(":")[0])

@@ -160,13 +160,4 @@ def _see_node(item: CountedNodeItem) -> MoveNode:
 
 
 def _runs(said: dict[str, str], key: str) -> bool:
-    """A change of GPUs leaves its record behind when it is over."""
-    return key in said and not (key == names.REPARTITION and not _is_changing(said[key]))
-
-
-def _is_changing(text: str) -> bool:
-    try:
-        record = partition.read(text)
-    except ValueError:
-        return True
-    return record.is_running or record.is_stuck
+    return key in said and (key != names.REPARTITION or partition.is_changing(said[key]))

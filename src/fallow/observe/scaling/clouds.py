@@ -6,6 +6,7 @@ Invariant: a cloud that does not answer makes its policy's groups unseen, and ta
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeAlias
 
@@ -26,6 +27,7 @@ CloudAnswers: TypeAlias = tuple[
 ]
 
 PATIENCE: Final[Seconds] = 40.0  # for all that one cloud is asked: three tries of ten seconds fit in
+HEARD: Final[Seconds] = 10.0  # ... for what its queue tells: it tells that again
 
 
 class CloudsSeen(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,8 +92,7 @@ async def hear(clouds: Iterable[Cloud]) -> list[tuple[Cloud, MachineNotice]]:
     """Notices that wait in queues, with the cloud that has each. One that does not answer has none to tell."""
     found = list[tuple[Cloud, MachineNotice]]()
     for cloud in clouds:
-        try:
-            found += [(cloud, each) for each in await cloud.notices()]
-        except errors.ClientError:
-            continue
+        with contextlib.suppress(errors.ClientError, TimeoutError):
+            async with asyncio.timeout(HEARD):
+                found += [(cloud, each) for each in await cloud.notices()]
     return found

@@ -2,8 +2,8 @@
 
 In: an Api. Out: SeenNodes: a ScaledNode as far as its object tells it, and the cluster.Node by which it is billed.
 `place` says of which policy's pool each is; `join` adds what it costs and how busy it was.
-Invariant: a record that cannot be read makes its node broken, never free; a quantity that cannot be read is not
-advertised; a node's use is known only where that of all its GPUs is.
+Invariant: a record that cannot be read makes its node broken, never free; a quantity that cannot be read, or that no
+machine has, is not advertised; a node's use is known only where that of all its GPUs is.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,7 +13,7 @@ import msgspec
 
 from fallow import names
 from fallow.clients.kubernetes import api as kube
-from fallow.model import cluster, emptying, moving, node_facts, quantities, scaling, units
+from fallow.model import cluster, emptying, moving, node_facts, partition, quantities, scaling, units
 from fallow.model.cost import CapacityType
 from fallow.model.machines import CloudMachine
 from fallow.model.moving import HeldPlace
@@ -29,6 +29,7 @@ GROUP_LABELS: Final = (
     names.SCALING_GROUP, names.KARPENTER_NODEPOOL, "eks.amazonaws.com/nodegroup", "cloud.google.com/gke-nodepool",
     "kubernetes.azure.com/agentpool",
 )
+_LARGEST: Final = 1 << 50  # no machine has this much of anything
 _KEEPING: Final = (names.SCALE_DOWN_DISABLED, names.KARPENTER_DO_NOT_DISRUPT, names.CA_SCALE_DOWN_DISABLED)
 
 
@@ -87,6 +88,12 @@ def see(item: ScaledNodeItem) -> SeenNode:
     ), billed, moving.read_place(said.get(names.PLACE_HELD)))
 
 
+def has_record(item: ScaledNodeItem) -> bool:
+    """Whether somebody has begun to let it go, whatever the record says."""
+    said = item.metadata.annotations or {}
+    return names.SCALE_DOWN in said or names.SPOT_RECORD in said
+
+
 def _is_gpu(resource: str) -> bool:
     return resource in (names.GPU, names.GPU_SHARED) or resource.startswith(names.MIG_PREFIX)
 
@@ -104,16 +111,18 @@ def _read_has(allocatable: Mapping[str, str]) -> dict[str, int]:
 def _read_amount(name: str, text: str) -> int | None:
     try:
         if name in capacity.READERS:
-            return (quantities.parse_milli if name == "cpu" else quantities.parse_mebi)(text, up=False)
-        return int(quantities.parse(text))
+            found = (quantities.parse_milli if name == "cpu" else quantities.parse_mebi)(text, up=False)
+        else:
+            found = int(quantities.parse(text))
     except ValueError:
         return None
+    return found if found < _LARGEST else None
 
 
 def _why_kept(said: Mapping[str, str]) -> str:
     if key := next((key for key in _KEEPING if said.get(key) == "true"), ""):
         return f"{key} says so"
-    if names.REPARTITION in said:
+    if names.REPARTITION in said and partition.is_changing(said[names.REPARTITION]):
         return "its GPUs are being cut or shared anew"
     if names.EMPTYING in said and not _is_emptied(said):
         return "it is being emptied, so that its GPUs are whole again"
@@ -211,9 +220,10 @@ def find_twins(seen: Iterable[SeenNode]) -> dict[str, list[str]]:
 
 def keep_twin(node: ScaledNode, twins: Mapping[str, Sequence[str]]) -> ScaledNode:
     others = [name for name in twins.get(node.provider_id, ()) if name != node.name]
-    if not others or node.kept:
+    if not others:
         return node
-    return msgspec.structs.replace(node, kept=f"node {others[0]} says that it is the same machine")
+    why = f"node {others[0]} says that it is the same machine"
+    return msgspec.structs.replace(node, kept=node.kept or why, twin=why)
 
 
 def find_use(node: ScaledNode, use: DeviceUse) -> float | None:

@@ -1,11 +1,13 @@
 """All that nodes which come and go rest on, at one instant; and one node with its pods, read anew before a step.
 
 In: an Api, what wiring knows of prices, budgets, the past and who must stay. Out: a ScalingSight; a node's pods.
-Pods and nodes are followed only while there is a policy: without one nobody asks.
+Pods and nodes are followed once there is a policy, or where a look at the start finds a node that an earlier self had
+begun to let go: its policy may have gone while nobody ran. Else nobody asks.
 Invariant: what is followed and was not heard of for too long is unseen.
 """
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
@@ -19,7 +21,7 @@ from fallow.model.cost import CapacityType
 from fallow.model.machines import MachineShape
 from fallow.model.policies.scaling import ScalingPolicy
 from fallow.model.scaling import DemandPast, DriversSeen, ScaledNode, ScaledPod, ScalingSight, SpendLimit
-from fallow.model.seen import ABSENT, Input, Known, Register, Unseen, several, sure
+from fallow.model.seen import ABSENT, Absent, Input, Known, Register, Unseen, several, sure
 from fallow.model.units import Instant, Seconds
 from fallow.observe import budgets
 from fallow.observe.cluster import pods as pods_of
@@ -28,13 +30,15 @@ from fallow.observe.usage.device_use import DeviceUse
 
 WhyKept = Callable[[ScaledPod], str]
 
+_LOOK_AGAIN: Final[Seconds] = 60.0  # for nodes that were left, where they could not be seen
 _HURRIED: Final[Seconds] = 3.0  # that clouds and measurements are waited for while a node ends: GCP tells 30 s before
 
 
 class ScalingSources(msgspec.Struct, frozen=True, kw_only=True):
     """What is asked elsewhere. `use`: by node and board; raises where it is not known. `why_kept`: what else keeps a
     pod; raises where that is not seen. `price_of`, `price_of_type`: of an hour of the whole machine; `shape_of_type`:
-    what is known of one. `namespace`: where requests of ours for other autoscalers stand; "": none are made."""
+    what is known of one. `namespace`: where requests of ours for other autoscalers stand; "": none are made.
+    `patience`: for `use`."""
 
     use: Callable[[Instant], Awaitable[DeviceUse]]
     why_kept: Callable[[Instant], Awaitable[WhyKept]]
@@ -46,6 +50,7 @@ class ScalingSources(msgspec.Struct, frozen=True, kw_only=True):
     past: Callable[[str], DemandPast | None] = lambda policy: None
     status: Callable[[ScalingPolicy], Mapping[str, object]] = lambda policy: policy.status
     namespace: str = ""
+    patience: Seconds = clouds.PATIENCE
 
 
 class ScalingEyes:
@@ -57,17 +62,31 @@ class ScalingEyes:
         self._api, self._sources = api, sources
         self._policies, self._pods = policies.watch(api), pods.PodEyes(api, wake_soon)
         self._nodes, self._drivers = nodes.watch(api, wake), drivers.DriverEyes(api, sources.namespace)
-        self._see_pod = self._pods.see
+        self._see_pod, self._has_looked = self._pods.see, False
 
     async def run(self) -> None:
         """Until cancelled."""
+        changed = self._policies.follower.changed
         async with asyncio.TaskGroup() as group:
             group.create_task(self._policies.run())
-            while not isinstance(self._policies.seen, Known):
-                self._policies.follower.changed.clear()
-                await self._policies.follower.changed.wait()
+            while not (isinstance(self._policies.seen, Known) or await self._are_left()):
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_LOOK_AGAIN):
+                        await changed.wait()
+                changed.clear()
             group.create_task(self._nodes.run())
             group.create_task(self._pods.watching.run())
+
+    async def _are_left(self) -> bool:
+        """Whether nodes have a record of ours, although there is no policy. Seen once, it is not asked again."""
+        if self._has_looked or not isinstance(self._policies.seen, Absent):
+            return False
+        try:
+            left = await self._api.gather(kube.NODES, item=nodes.ScaledNodeItem, keep=nodes.has_record)
+        except errors.ClientError:
+            return False
+        self._has_looked = True
+        return any(left)
 
     async def list_once(self) -> None:
         """For who looks once."""
@@ -109,10 +128,11 @@ class ScalingEyes:
         seen, stale = self._nodes.seen, self._why_stale()
         known, there = sure(asked), () if stale else sure(seen)
         driving = await self._drivers.look((each.node for each in there), now)
-        cloudy = await clouds.look(
-            known, self._sources.find_cloud, driving, _HURRIED if hurry else clouds.PATIENCE
+        patience = _HURRIED if hurry else clouds.PATIENCE
+        cloudy, (use, unmeasured) = await asyncio.gather(  # at once: two that do not answer take as long as one
+            clouds.look(known, self._sources.find_cloud, driving, patience),
+            self._measure(now, _HURRIED if hurry else self._sources.patience),
         )
-        use, unmeasured = await self._measure(now, _HURRIED if hurry else None)
         joined: tuple[ScaledNode, ...] = nodes.join(
             there, known, cloudy.all_machines, use, self._sources.price_of, nodes.find_twins(there), now
         )
@@ -134,12 +154,12 @@ class ScalingEyes:
     def _why_stale(self) -> str:
         return budgets.find_stale((self._policies, self._nodes, self._pods.watching), time.monotonic())
 
-    async def _measure(self, now: Instant, patience: Seconds | None) -> tuple[DeviceUse, str]:
+    async def _measure(self, now: Instant, patience: Seconds) -> tuple[DeviceUse, str]:
         try:
             async with asyncio.timeout(patience):
                 return await self._sources.use(now), ""
         except TimeoutError:
-            return {}, f"it was not told within {patience} s"
+            return {}, f"it was not told within {patience:g} s"
         except errors.ClientError as problem:
             return {}, str(problem)
 
@@ -186,6 +206,8 @@ class ScalingEyes:
         others = [each for each in sure(self._nodes.seen) if each.node.uid != node.node.uid]
         twins = nodes.find_twins((*others, node)) if node.node.provider_id else {}
         (joined,) = nodes.join((node,), known, (), {}, self._sources.price_of, twins, now)
+        if isinstance(self._nodes.seen, Unseen):
+            joined = msgspec.structs.replace(joined, twin=f"which others there are is not seen: {self._nodes.seen.why}")
         why_kept = await self._find_kept(now)
         pages = self._api.list_pages(
             kube.PODS, item=pods.ScaledPodItem, field_selector=f"spec.nodeName={name},{pods_of.ALIVE}"

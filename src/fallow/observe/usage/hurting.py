@@ -144,10 +144,16 @@ def _pick(owner: SharedOwner, values: _Values) -> list[float]:
 
 def _make_restarts(series: str) -> str:
     """By how much they are more than half an hour ago. Who is younger began with none; of who is older, and was not
-    measured at that instant, nobody knows."""
-    highest = f"max_over_time({series}[{RECENT:.0f}s])"
-    older = f"count_over_time({series}[{WATCHED:.0f}s] offset {RECENT:.0f}s)"
-    return f"sum $by ({highest} - ({series} offset {RECENT:.0f}s) or ({highest} unless {older}))"
+    measured at that instant, nobody knows. A container is one whoever exported it: where kube-state-metrics itself is
+    made anew, or runs twice, nobody restarted more often for that."""
+    highest = _each_container(f"max_over_time({series}[{RECENT:.0f}s])")
+    before = _each_container(f"{series} offset {RECENT:.0f}s")
+    older = _each_container(f"count_over_time({series}[{WATCHED:.0f}s] offset {RECENT:.0f}s)")
+    return f"sum $by ({highest} - {before} or ({highest} unless {older}))"
+
+
+def _each_container(promql: str) -> str:
+    return f"max by (namespace, pod, uid, container) ({promql})"
 
 
 def _make_faults(series: str) -> str:

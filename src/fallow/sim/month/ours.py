@@ -350,7 +350,8 @@ class Ours:
                 continue
             there = LeavingNode(
                 node=self._see_node(node), pods=tuple(map(self.scene.see, node.pods.values())), policy=self.policy,
-                wanted=plan.wanted.get(node.name, ""), refused=frozenset(self._refused.get(node.name, ())),
+                wanted=plan.wanted.get(node.name, ""), stuck=plan.stuck.get(node.name, ""),
+                refused=frozenset(self._refused.get(node.name, ())),
                 refused_at=self._refused_at.get(node.name),
             )
             for step in scaling.advance(there, self.now):

@@ -3,7 +3,8 @@
 In: a Prometheus client, a range. Out: a Trace with one Part per pod that held GPUs, joined by the labels that
 observe/usage/labels.py reads. The primaries are asked for by range, the maximum of each minute, page by page; of
 several that speak of one GPU the highest counts. Prometheus does not tell whose pod it was above the pod, so that every
-pod stands alone, and is taken for training where it has several GPUs, else for batch work.
+pod stands alone, and is taken for training where it has several GPUs, else for batch work. A name that comes back on
+other GPUs (a StatefulSet's pod) is another pod: nobody holds what a pod of that name left.
 Invariant: bounded in series and in samples; a minute without a believable sample is not known.
 """
 
@@ -24,6 +25,7 @@ from fallow.sim.world.nouns import Part
 MOST_ROWS: Final = 20_000  # GPUs in pods' hands
 MOST_SAMPLES: Final = 200_000_000
 _PAGE: Final = 6 * HOUR
+_HICCUP: Final = 5  # columns; samples come this late from a GPU that is held all the time
 _ASKED: Final = tuple(metric for metric in queries.PRIMARIES if metric.signal is not Signal.last_kernel)
 _OF_DEVICE: Final = frozenset({Signal.gpu_util, Signal.device_util})  # never valid on MIG
 
@@ -103,15 +105,60 @@ class _RowsByPod:
     def close(self) -> Trace:
         if not self._rows:
             raise TraceError("Prometheus holds no series of GPUs in pods' hands in this range")
-        parts = [self._part(pod, list(held.values())) for pod, held in self._rows.items()]
-        percents = np.stack([row for held in self._rows.values() for row in held.values()])
-        return Trace(self._span, tuple(parts), percents, self._report)
+        parts, percents = list[Part](), list[Percents]()
+        for (namespace, pod), held in self._rows.items():
+            every = list(held.values())
+            for number, stay in enumerate(_find_stays(every), start=1):
+                name = pod if number == 1 else f"{pod}#{number}"  # no pod can be called so
+                rows = [_cut(every[place], stay) for place in sorted(stay.places)]
+                percents += rows
+                parts.append(lone_pod(
+                    self._span, stay.first, stay.last, namespace, name, gpus=len(rows),
+                    class_="training" if len(rows) > 1 else "batch", model=self._models[namespace, pod],
+                ))
+        return Trace(self._span, tuple(parts), np.stack(percents), self._report)
 
-    def _part(self, pod: tuple[str, str], rows: list[Percents]) -> Part:
-        known = np.flatnonzero((np.stack(rows) != NONE).any(axis=0))
-        first, last = (int(known[0]), int(known[-1])) if len(known) else (0, 0)
-        class_, model = "training" if len(rows) > 1 else "batch", self._models[pod]
-        return lone_pod(self._span, first, last, *pod, class_=class_, gpus=len(rows), model=model)
+
+class _Stay(msgspec.Struct):
+    """From when to when a pod spoke of these of its GPUs."""
+
+    first: int
+    last: int
+    places: set[int]
+
+
+def _find_stays(rows: list[Percents]) -> list[_Stay]:
+    """GPUs that speak at one time are held together. Silence is no farewell: who speaks again of the same GPU, with
+    none of other GPUs between, never left."""
+    runs = sorted((first, last, place) for place, row in enumerate(rows) for first, last in _find_runs(row))
+    stays: list[_Stay] = []
+    for first, last, place in runs:
+        if stays and first <= stays[-1].last:
+            stays[-1].places.add(place)
+            stays[-1].last = max(stays[-1].last, last)
+        else:
+            stays.append(_Stay(first, last, {place}))
+    joined = stays[:1]
+    for stay in stays[1:]:
+        if joined[-1].places.isdisjoint(stay.places):
+            joined.append(stay)
+        else:
+            joined[-1] = _Stay(joined[-1].first, stay.last, joined[-1].places | stay.places)
+    return joined or [_Stay(0, 0, set(range(len(rows))))]
+
+
+def _find_runs(row: Percents) -> list[tuple[int, int]]:
+    known = np.flatnonzero(row != NONE)
+    if not len(known):
+        return []
+    runs = np.split(known, np.flatnonzero(np.diff(known) > _HICCUP) + 1)
+    return [(int(run[0]), int(run[-1])) for run in runs]
+
+
+def _cut(row: Percents, stay: _Stay) -> Percents:
+    cut = np.full(len(row), NONE, np.uint8)
+    cut[stay.first:stay.last + 1] = row[stay.first:stay.last + 1]
+    return cut
 
 
 def _number(text: str) -> float:

@@ -18,7 +18,7 @@ from fallow.sim.world import edits, people, shapes
 
 Mode: TypeAlias = Literal["whole", "mig", "time-sliced", "mps"]
 
-PARTS: Final[Mapping[Mode, int]] = {"whole": 1, "mig": 7, "time-sliced": 4, "mps": 4}  # pods that one GPU can serve
+PARTS: Final[Mapping[Mode, int]] = {"whole": 1, "mig": 7, "time-sliced": 4, "mps": 8}  # pods that one GPU can serve
 SHARED: Final[frozenset[Mode]] = frozenset({"time-sliced", "mps"})  # several pods hold the same GPU
 MIG_PROFILE: Final = "1g.10gb"
 RESOURCES: Final[Mapping[Mode, str]] = {

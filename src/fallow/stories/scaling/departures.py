@@ -192,23 +192,28 @@ class NodeDepartures:
         known = next((each for each in made.find_nodes() if each.uid == node.uid), None)
         refused = self._refused.get(node.uid, _Refusals())
         machine = _find_machine(now_there, made.sight, plan)
+        may_go_on = plan is not None and self._may_go_on(now_there, plan, made, turn)
         return LeavingNode(
             node=msgspec.structs.replace(now_there, use=known.use if known else None,
                                          price=known.price if known else None),
-            pods=pods, policy=plan.policy if plan is not None and self._may_go_on(now_there, plan, turn) else None,
+            pods=pods, policy=plan.policy if plan is not None and may_go_on else None,
             driver=plan.driver if plan is not None else NodeDriver.direct,
             wanted=plan.wanted.get(node.name, "") if plan is not None else "",
+            stuck=plan.stuck.get(node.name, "") if plan is not None else "",
             refused=frozenset(refused.uids), refused_at=refused.at, blocked=refused.blocked,
             unlisted=_why_unlisted(machine), is_gone=isinstance(machine, Absent),
+            brakes=plan.brakes if plan is not None else {},
         )
 
-    def _may_go_on(self, node: ScaledNode, plan: PolicyPlan, turn: Turn) -> bool:
+    def _may_go_on(self, node: ScaledNode, plan: PolicyPlan, made: ScalingCycle, turn: Turn) -> bool:
         """What we may no longer do is given back. A node that ends is never left alone, whatever else is halted."""
         if not (self._terms.is_on and self._terms.acts):
             return False
         if node.ends_at is not None or (node.spot is not None and node.spot.ends_at is not None):
             return plan.heeds
-        return plan.acts and (node.spot is not None or not self._terms.frozen(turn.now))
+        if not plan.acts or not made.may_mean(plan, node):
+            return False
+        return node.spot is not None or not self._terms.frozen(turn.now)
 
     async def _carry_out(
         self, there: LeavingNode, step: LeavingStep, made: ScalingCycle, turn: Turn, done: list[str]
@@ -231,6 +236,8 @@ class NodeDepartures:
             self._refused.pop(node.uid, None)
             self._awaited.pop(node.uid, None)
             ref = cluster.node_ref(node.name, node.uid)
+            if node.drain is not None:
+                self._account.note_kept(node, node.drain.policy)
             self._account.note(Happened.drain_undone, ref, step.because, now, policy=_policy_of(there))
             return False
         if isinstance(step, RemoveMachine):
@@ -250,6 +257,7 @@ class NodeDepartures:
             await cloud.remove(machine.value.group, [machine.value.id])
         except errors.ClientError:
             self._note_cloud(_policy_of(there), turn.now, True)
+            self._account.note_kept(there.node, _policy_of(there))
             raise
         self._note_cloud(_policy_of(there), turn.now, False)
 
@@ -293,7 +301,10 @@ def _is_awaited(node: ScaledNode, driver: NodeDriver) -> bool:
 
 
 def _find_machine(node: ScaledNode, sight: ScalingSight | None, plan: PolicyPlan | None) -> Input[CloudMachine]:
-    """As its cloud listed it last. One of a group that cannot be read is unseen, not absent."""
+    """As its cloud listed it last. One of a group that cannot be read is unseen, not absent; and so is one that may be
+    another's: whoever wrote a record on their own node could have that one's ended."""
+    if node.twin:
+        return Unseen(node.twin)
     if sight is None or plan is None:
         return Unseen("no policy means it")
     listed, groups = sight.machines.get(plan.policy.name), sight.groups.get(plan.policy.name)

@@ -99,6 +99,7 @@ class ScalingStory:
         if self._terms.is_on and self._terms.acts:
             await self._departures.begin_spot(made, turn, done)
             await self._grow(made, turn, done)
+            await self._label(made, turn, done)
             await self._ahead.mark_started(made, turn, done)
         await self._departures.find_gone(made, turn, done)
         await self._departures.let_go(made, turn, done)
@@ -234,6 +235,18 @@ class ScalingStory:
             self._note_cloud(plan.policy.name, turn.now, bool(stands.failure))
             if stands.failure:
                 return
+
+    async def _label(self, made: ScalingCycle, turn: Turn, done: list[str]) -> None:
+        """Once each, as they join."""
+        nodes = {each.name: each for each in made.find_nodes()}
+        for plan in made.policies:
+            for name, said in plan.labels.items() if plan.acts else ():
+                if not turn.may_act() or self._terms.frozen(turn.now):
+                    return
+                try:
+                    await self._hands.leaving.label(nodes[name], said)
+                except errors.ClientError as problem:
+                    done.append(f"{name} gets its labels later: {problem}")
 
     async def _look_for(self, strays: Sequence[CloudMachine], turn: Turn) -> list[CloudMachine]:
         """Those that are no node even now."""

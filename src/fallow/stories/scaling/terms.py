@@ -62,6 +62,11 @@ class ScalingCycle(msgspec.Struct, frozen=True, kw_only=True):
         named = said or next((each.policy for each in verdicts if each.node == node.name), "")
         return next((each for each in self.policies if each.policy.name == named), None)
 
+    def may_mean(self, plan: PolicyPlan, node: ScaledNode) -> bool:
+        """Not where people have made it another policy's, or nobody's, since it was begun with."""
+        verdicts = self.plan.nodes if self.plan is not None else ()
+        return next((each.policy for each in verdicts if each.node == node.name), plan.policy.name) == plan.policy.name
+
     @property
     def due(self) -> Instant:
         """When somebody will have waited long enough for a node."""

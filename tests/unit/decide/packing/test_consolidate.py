@@ -166,6 +166,20 @@ def test_pods_without_gpus_must_fit_elsewhere_too() -> None:
     assert plan(CLUSTER, tenant("p", "low"), tenant("large", "low", 0, cpu=31_000 - 4000), *USED).chosen is None
 
 
+@pytest.mark.parametrize(("ended", "hours"), [
+    ("Refused", 24), ("ReplacementLate", 24), ("Unmovable", 24), ("ChangedByOther", 24), ("NotTaken", 1),
+    ("SwitchedOff", 1), ("", 1),
+])
+def test_a_node_that_was_emptied_or_not_in_the_end_rests(ended: str, hours: int) -> None:
+    """Whoever refuses to go is refused last, once all others were moved for nothing."""
+    ends = NOW + hours * 3600
+    assert [packing.rests_after_emptying(ended, NOW, at) for at in (NOW, ends - 1, ends)] == [True, True, False]
+    assert not packing.rests_after_emptying(ended, NOW, NOW - 61), "a clock that was set back keeps no node for years"
+    assert not packing.rests_after_emptying(ended, None, NOW)
+    found = plan(CLUSTER, tenant("p", "low"), *USED, resting={"low"})
+    assert (found.chosen, {each.node: str(each.reason) for each in found.staying}["low"]) == (None, "Rests")
+
+
 def test_a_tenth_of_the_gpu_nodes_in_an_hour_and_one_at_least() -> None:
     assert packing.may_begin(5, [], NOW)
     assert not packing.may_begin(5, [NOW - 3599], NOW)

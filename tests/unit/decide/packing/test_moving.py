@@ -269,8 +269,8 @@ BOUND = {"waits": seen(stuck(), node="new")}
     ({"moved": None}, 10, None), ({"moved": None}, 601, MoveEnd.ReplacementLate),
     ({"moved": None, "ready": 1}, 10, None), ({"moved": None, "ready": 1}, 601, MoveEnd.NotTaken),
     ({"moved": None, "ready": 1, **BOUND}, 10, MoveEnd.Moved),
-    ({"moved": None, "ready": 1, "waits": None}, 10, MoveEnd.NotNeeded),
-    ({"moved": None, "ready": 1, "waits": seen(stuck(), terminating=True)}, 10, MoveEnd.NotNeeded),
+    ({"moved": None, "ready": 1, "waits": None}, 10, MoveEnd.NotTaken),
+    ({"moved": None, "ready": 1, "waits": seen(stuck(), terminating=True)}, 10, MoveEnd.NotTaken),
     ({"moved": None, "target": None}, 10, None),  # whoever was evicted is waited for, wherever it comes
     ({}, -31, None), ({}, moving.KEPT_FOR, MoveEnd.Overdue),
     ({}, -61, MoveEnd.Overdue),  # a clock that was set back: for how long nobody knows

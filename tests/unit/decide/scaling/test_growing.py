@@ -48,6 +48,8 @@ from fallow.model.scaling import (
 )
 from fallow.model.scaling_plan import Blocked, Brake, GrowReason
 from fallow.model.seen import ABSENT, Known, Register, Unseen
+from fallow.settings.cost import CostSettings
+from fallow.wiring.scaling import ShippedPrices
 
 THREE = (pool("cheap", SPOT, price=3.0), pool("plain", ON_DEMAND), pool("paid", RESERVED, price=0.0))
 
@@ -249,19 +251,28 @@ def test_inside_a_tier_priority_then_price_of_what_is_placed_then_name() -> None
     assert take(pool("a", price=None), pool("b", price=99.0)) == {"b": 1}
 
 
+ARTICLE = {
+    "p3.2xlarge": (1, 16, 3.06), "p3.8xlarge": (4, 64, 12.24), "p4d.24xlarge": (8, 320, 32.77),
+    "g4dn.xlarge": (1, 16, 0.526),
+}
+IN_FULL = {
+    name: MachineShape(instance_type=name, gpus=gpus, gpu_memory=memory * 1024 // gpus, price=price,
+                       has={"cpu": 8000, "memory": 32_000, GPU: gpus})
+    for name, (gpus, memory, price) in ARTICLE.items()
+}
+# No cloud says how much memory GPUs have; the price book knows of which model they are.
+SHIPPED = ShippedPrices(CostSettings(), lambda: NOW)
+AS_SHIPPED = {
+    name: msgspec.structs.replace(shape, price=SHIPPED.of_type(name, ON_DEMAND))
+    for name in ARTICLE if (shape := SHIPPED.shape_of(name)) is not None
+}
+
+
 @pytest.mark.accepts("scaling", 22)
-def test_the_articles_scores_choose_the_articles_machines() -> None:
-    article = {
-        "p3.2xlarge": (1, 16, 3.06), "p3.8xlarge": (4, 64, 12.24), "p4d.24xlarge": (8, 320, 32.77),
-        "g4dn.xlarge": (1, 16, 0.526),
-    }
-    shapes = {
-        name: MachineShape(instance_type=name, gpus=gpus, gpu_memory=memory * 1024 // gpus, price=price,
-                           has={"cpu": 8000, "memory": 32_000, GPU: gpus})
-        for name, (gpus, memory, price) in article.items()
-    }
-    by_name = {name: name.replace(".", "-") for name in article}
-    pools = [pool(by_name[name], instance_types=(name,), gpus=None, price=None) for name in article]
+@pytest.mark.parametrize("shapes", [IN_FULL, AS_SHIPPED], ids=["in full", "by the price book"])
+def test_the_articles_scores_choose_the_articles_machines(shapes: dict[str, MachineShape]) -> None:
+    by_name = {name: name.replace(".", "-") for name in ARTICLE}
+    pools = [pool(by_name[name], instance_types=(name,), gpus=None, price=None) for name in ARTICLE]
     best = {WorkClass.inference: "g4dn-xlarge", WorkClass.training: "p4d-24xlarge", WorkClass.batch: "p4d-24xlarge"}
     for work, chosen in best.items():
         seen = sight(policy(*pools), pod("a", 1, work=work), shapes=Register(shapes))

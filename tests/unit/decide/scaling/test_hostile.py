@@ -1,5 +1,6 @@
 """What liars, broken clocks and blind eyes make of nodes: always less than would be done otherwise."""
 
+import tracemalloc
 from typing import Any
 
 import msgspec
@@ -42,6 +43,7 @@ from fallow.model.scaling import (
     EvictionRank,
     InFlight,
     ScaledPod,
+    ScalingMemory,
     SpendLimit,
     SpotRecord,
 )
@@ -239,3 +241,19 @@ def test_a_machine_that_came_late_and_is_no_node_is_a_stray_in_such_a_sight() ->
     )
     made = first(look(sight(rule, *IDLE, machines={"default": Known((lost, joined))})))
     assert made.strays == (lost,)
+
+
+# ---- memory ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_pod_after_the_other_that_selects_by_labels_nobody_has_is_not_remembered() -> None:
+    kept = scaling.KeptSight()
+    nodes = [node(f"n{number}") for number in range(1000)]
+    tracemalloc.start()
+    try:
+        for turn in range(12):
+            odd = [pod(f"p{turn}-{number}", 1, node_selector={f"k{turn}-{number}": "v"}) for number in range(200)]
+            scaling.plan(sight(policy(), *nodes, *odd), ScalingMemory(), NOW, kept=kept)
+        assert tracemalloc.get_traced_memory()[0] < 12 * 2**20
+    finally:
+        tracemalloc.stop()

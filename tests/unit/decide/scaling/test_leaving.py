@@ -24,7 +24,7 @@ from fallow.model.leaving import (
 )
 from fallow.model.policies.scaling import NodeDriver, PoolTaint, ScalingMode, ScalingPolicy
 from fallow.model.scaling import DrainKind, DrainRecord, EvictionRank, ScaledPod, SpotRecord
-from fallow.model.scaling_plan import Release
+from fallow.model.scaling_plan import Brake, Release
 
 LOW, MEDIUM, HIGH = EvictionRank
 RECORD = DrainRecord(1, "default", NOW - 60, DrainKind.under_used, "hardly used", True)
@@ -99,6 +99,21 @@ def test_anybodys_word_stops_a_drain(change: dict[str, Any]) -> None:
     assert step.uncordons is change.get("is_cordoned", True)
 
 
+@pytest.mark.accepts("scaling", 15)
+@pytest.mark.parametrize("brake", list(Brake))
+def test_a_brake_holds_up_a_drain_that_runs_too_and_not_for_ever(brake: Brake) -> None:
+    halted = {"brakes": {brake: "5 of 10 nodes are not Ready"}}
+    for guests in ((pod("a", 1, "n1"),), ()):
+        assert drained(*guests, **halted) == StayPut("5 of 10 nodes are not Ready")
+        late = drained(*guests, record=tell(since=NOW - 901), **halted)
+        assert isinstance(late, UndoDrain)
+        assert (late.uncordons, "5 of 10" in late.because) == (True, True)
+    told = drained(record=tell(removing=NOW - 60), **halted)
+    assert isinstance(told, RemoveMachine), "what was told to go goes"
+    never_came = drained(record=tell(reason=DrainKind.failed), is_ready=False, **halted)
+    assert isinstance(never_came, StayPut) is (brake in (Brake.TooManyUnready, Brake.ProviderFailing))
+
+
 def test_somebody_elses_cordon_stays() -> None:
     step = drained(pod("a", 1, "n1", fixed="nobody makes it again"), record=tell(cordoned_by_us=False))
     assert isinstance(step, UndoDrain)
@@ -114,6 +129,13 @@ def test_a_new_gpu_pod_stops_a_drain_that_counted_on_none(kind: DrainKind) -> No
 def test_unknown_use_holds_a_drain() -> None:
     assert isinstance(drained(pod("a", 1, "n1"), use=None), StayPut)
     assert isinstance(drained(pod("a", 1, "n1"), use=None, record=tell(since=NOW - 901)), UndoDrain)
+
+
+def test_nobody_is_sent_away_from_a_drained_node_who_has_no_place_by_now() -> None:
+    there = pod("a", 1, "n1")
+    assert isinstance(drained(there, stuck="its 1 pod does not fit elsewhere"), StayPut)
+    assert isinstance(drained(there, stuck="none", record=tell(since=NOW - 901)), UndoDrain)
+    assert isinstance(drained(stuck="none"), RemoveMachine)
 
 
 def test_a_machine_that_was_told_to_go_is_told_again_and_its_node_goes_in_the_end() -> None:

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 from tests.unit.decide.scaling.stage import (
     DAEMON,
+    GPU,
     NOW,
     RESERVED,
     SPOT,
@@ -316,6 +317,25 @@ def test_who_waits_and_fits_a_node_that_is_drained_stops_that_and_grows_nothing(
     gone = look(three(pod("w", 8), n2={**leaving, "drain": msgspec.structs.replace(drain, removing=NOW)}), RIPE)
     assert first(gone).wanted == {}
     assert grown(gone) == {"main": 1}
+
+
+@pytest.mark.parametrize("kind", [DrainKind.under_used, DrainKind.squatted])
+def test_who_is_to_leave_a_drained_node_has_a_place_when_it_leaves_not_only_when_that_began(kind: DrainKind) -> None:
+    """A budget refuses for minutes: meanwhile others take the place, or are about to."""
+    asks = 2 if kind is DrainKind.under_used else 0
+    gone = node("n0", drain=DrainRecord(1, "default", NOW - 60, kind, "hardly used", True), is_cordoned=True)
+    home, guest = node("n1", has={"cpu": 10_000, "memory": 10_000, GPU: 8}), pod("a", asks, "n0")
+
+    def find(*others: Any) -> list[str]:
+        return list(first(look(sight(policy(), gone, home, guest, *others))).stuck)
+
+    assert find() == []
+    assert find(pod("b", 6, "n1")) == []
+    assert find(pod("b", 8, "n1", asks={"cpu": 9_500, GPU: 7})) == ["n0"]
+    assert find(pod("w", 8, asks={"cpu": 9_500, GPU: 7}, waits_since=NOW)) == ["n0"], "who waits has it first"
+    assert find(pod("b", 8, "n1", asks={"cpu": 9_500, GPU: 7}), node("n2")) == []
+    leaves = msgspec.structs.replace(guest, is_going=True)
+    assert list(first(look(sight(policy(), gone, home, leaves, pod("b", 8, "n1")))).stuck) == []
 
 
 def test_one_drain_after_the_other() -> None:

@@ -28,6 +28,7 @@ from fallow.model.partition import (
 )
 from fallow.model.policies.sharing import NodeConfig, SharingMode
 from fallow.model.seen import Input, Known
+from fallow.model.sharing import NodeTaint
 from fallow.sim import nvidia
 
 START = 1_794_900_000.0
@@ -72,6 +73,7 @@ class Stage:
         }
         self.offers: dict[str, int] = {names.GPU: 8}
         self.cordoned, self.is_ready, self.is_there = False, True, True
+        self.taints: tuple[NodeTaint, ...] = ()
         self.plugin_is_deaf = False
         self.annotation: str | None = None
         self.version = 1
@@ -96,6 +98,7 @@ class Stage:
         return PartitionNode(
             name="gpu-1", resource_version=str(self.version), labels=dict(self.labels), offers=dict(self.offers),
             is_ready=self.is_ready, is_cordoned=self.cordoned, record=self.record, pool="a100",
+            taints=self.taints,
         )
 
     def sights(self) -> sharing.PartitionSights:

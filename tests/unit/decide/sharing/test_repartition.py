@@ -3,12 +3,16 @@ without a reason."""
 
 from __future__ import annotations
 
+import re
+import subprocess
 from typing import Any
 
 import hypothesis
 import msgspec
 import pytest
+import yaml
 from hypothesis import strategies as st
+from tests import ROOT
 from tests.unit.decide.sharing.stage import SEVEN, START, Stage, config, gpu_pod
 
 from fallow import names
@@ -17,6 +21,7 @@ from fallow.model import cluster, partition
 from fallow.model.partition import PatchNode, RepartitionReason, RepartitionStep, WriteKey
 from fallow.model.policies.sharing import Disruption, SharingMode
 from fallow.model.seen import ABSENT, Known, Unseen
+from fallow.model.sharing import NodeTaint
 
 MIG = {"nvidia.com/mig-1g.5gb": 56}
 
@@ -177,6 +182,27 @@ def test_sharing_writes_its_document_before_its_label(
     stage.configs, stage.now = {"whole": back}, stage.now + 7200
     assert stage.run().reason == "Ready"  # type: ignore[union-attr]
     assert stage.offers == {names.GPU: 8}
+
+
+def test_what_is_shown_for_sharing_by_hand_is_what_would_be_written() -> None:
+    text = (ROOT / "examples" / "sharing" / "time-slicing.yaml").read_text()
+    shown = yaml.safe_load(yaml.safe_load(text)["data"]["shared"])
+    stage = Stage(config(slicing_replicas=4))
+    assert stage.run().reason == "Ready"  # type: ignore[union-attr]
+    assert stage.plugin_keys[stage.labels[names.PLUGIN_CONFIG]] == shown
+
+
+def test_mps_by_hand_has_only_commands_that_there_are_and_no_privileges() -> None:
+    text = (ROOT / "examples" / "sharing" / "mps-daemonset.yaml").read_text()
+    _, daemons = yaml.safe_load_all(text)
+    [container] = daemons["spec"]["template"]["spec"]["containers"]
+    typed = {word for word in container["args"][0].split() if re.fullmatch(r'"?[sg]et_default_\w+"?', word)}
+    assert {word.strip('"') for word in typed} == {
+        "set_default_active_thread_percentage", "set_default_device_pinned_mem_limit",
+        "get_default_active_thread_percentage"}
+    assert not container["securityContext"].get("privileged")
+    done = subprocess.run(["sh", "-n"], input=container["args"][0], text=True, check=False)
+    assert done.returncode == 0
 
 
 def test_instances_that_are_kept_are_shared_as_they_are() -> None:
@@ -430,6 +456,18 @@ def test_a_node_that_is_being_emptied_is_not_cut_meanwhile() -> None:
     turn = stage.tick()
     assert turn is not None
     assert (turn.reason, turn.because) == ("OtherChange", "gpu-1 is being emptied")
+
+
+@pytest.mark.parametrize("key", [names.SCALE_DOWN, names.SPOT_INTERRUPTION])
+def test_a_node_that_is_to_leave_is_not_cut_meanwhile(key: str) -> None:
+    """Its drain would be undone for it, the cordon with it, and the change would end by that."""
+    stage = Stage(config(**SEVEN))
+    stage.cordoned, stage.taints = True, (NodeTaint(key, "", "NoSchedule"),)
+    turn = stage.tick()
+    assert turn is not None
+    assert (turn.reason, turn.because, turn.writes) == ("OtherChange", "gpu-1 is to leave", ())
+    stage.cordoned, stage.taints = False, ()
+    assert stage.run().reason == "Ready"  # type: ignore[union-attr]
 
 
 def test_a_node_that_is_gone_lets_its_config_go() -> None:

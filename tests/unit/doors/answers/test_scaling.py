@@ -85,10 +85,18 @@ def test_a_guess_is_told_with_how_far_off_it_was() -> None:
 def test_the_table_names_what_goes_and_hides_who_works() -> None:
     drawn = scale_plan.draw(page_of(quiet()), "As somebody saw it")
     assert "let go" in drawn
+    assert "Together this saves 4.00 an hour." in drawn
     assert "n2" in drawn
     assert "n0" not in drawn
     assert "2 nodes in use or nobody's to let go are not shown" in drawn
     assert "n0" in scale_plan.draw(page_of(quiet()), "", everything=True)
+
+
+def test_the_table_says_what_is_added_costs_or_that_nobody_knows() -> None:
+    for price, said in ((8.0, "Together this costs 8.00 an hour."), (None, "a price is missing")):
+        waits = sight(policy(pool(price=price)), pod("w", 1))
+        assert said in scale_plan.draw(page_of(waits, ScalingMemory()), "")
+    assert "Together" not in scale_plan.draw(page_of(quiet(), ScalingMemory()), "")
 
 
 def test_without_a_policy_the_table_says_what_to_do() -> None:

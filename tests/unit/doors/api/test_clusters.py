@@ -17,6 +17,7 @@ from tests.unit.doors.api.test_reads import MANDATE, make_world
 from fallow import settings
 from fallow.doors.answers.cost_books import CostBooks
 from fallow.model import units
+from fallow.model.units import DAY
 
 GPUS_SAID = {
     "total": 100, "busy": 60, "idle": 10, "told": 5, "kept": 4, "left": 1, "unknown": 8, "free": 10, "freed": 2,
@@ -211,6 +212,19 @@ async def test_who_went_away_is_told_with_when_it_was_last_seen():
         peer.answers["/api/v1/overview"] = OVERVIEW
         world.now += 61
         assert (await client.get("/api/v1/all-clusters"))["clusters"][1]["sight"] == "seen"
+
+
+async def test_a_clock_that_was_ahead_keeps_no_figure_of_then():
+    peer, world = PretendPeer(), make_world()
+    async with loopback.serve(peer.answer) as there, serving(
+        world, MANDATE, flags={"peer": (f"peer-1={there.url}",)}
+    ) as client:
+        world.now += DAY
+        assert (await client.get("/api/v1/all-clusters"))["clusters"][1]["busy"] == 60
+        world.now -= DAY
+        peer.answers["/api/v1/overview"] = AWAY["refused"]
+        away = (await client.get("/api/v1/all-clusters"))["clusters"][1]
+        assert (away["sight"], away["busy"]) == ("away", None)
 
 
 WRONG = {

@@ -313,7 +313,7 @@ async def test_who_takes_what_a_pause_freed_and_who_was_stopped_by_hand_is_told(
         director = demo_director.Director(on, speed=0.0, length=2 * HOUR, stop=asyncio.Event())
         await director.step()
         waiting = director.look()
-        assert waiting.waiting == "1 workloads for 1 GPUs; the longest, ml/third for 1, for 5m"
+        assert waiting.waiting == "1 workload for 1 GPU; the longest, ml/third for 1, for 5m"
         key = stores.Key("apps", "Deployment", "ml", "first")
         on.store.patch(key, {"spec": {"replicas": 0}}, stores.Writer(manager="kubectl-scale"))
         await director.step()
@@ -324,6 +324,21 @@ async def test_who_takes_what_a_pause_freed_and_who_was_stopped_by_hand_is_told(
     assert (director.taken, director.by_hand) == (1, ["ml/first"])
     moment = director.look()
     assert (moment.paused, moment.sums.total.pauses, moment.sums.total.regrets) == (0, 0, 0), "of the controller"
+
+
+async def test_a_pause_stands_also_when_its_job_would_have_ended_meanwhile(tmp_path: Path) -> None:
+    """What `fallow paused` lists: nobody brought it back."""
+    parts = [nouns.Part("ml", "first", ends_at=NOW + HOUR), nouns.Part("ml", "second")]
+    made = world.World(
+        [nouns.SimNode("gpu-1", gpus=2)], parts, np.zeros((2, 180), np.uint8), LifeSpan(NOW, MINUTE, 180)
+    )
+    async with stage.open_stage(made, tmp_path) as on:
+        director = demo_director.Director(on, speed=0.0, length=3 * HOUR, stop=asyncio.Event())
+        while made.now < NOW + 2 * HOUR:
+            await director.step()
+        total = director.look().sums.total
+        assert (director.look().paused, total.pauses, total.resumes) == (2, 2, 0)
+        assert {one.state for one in made.workloads} == {nouns.SimState.finished, nouns.SimState.paused}
 
 
 async def test_one_pod_makes_room_for_another_and_that_is_told(tmp_path: Path) -> None:

@@ -258,6 +258,16 @@ def test_no_garbage_is_looked_for_in_what_ends_soon() -> None:
     assert gc.isenabled()
 
 
+@pytest.mark.parametrize("words", [
+    ["optimize", "--min-waste-score", "nan"], ["idle", "--watch=nan"], ["top", "--every", "nan"],
+    ["scale", "simulate", "--days", "nan"],
+])
+def test_what_is_no_number_is_refused(words: list[str]) -> None:
+    done = CliRunner().invoke(main.fallow, words)
+    assert done.exit_code == 2
+    assert "'nan' is no number" in done.output
+
+
 def test_optimize_refuses_what_is_no_expression_as_the_others_do() -> None:
     done = CliRunner().invoke(main.fallow, ["optimize", "-n", "("])
     assert done.exit_code == 2

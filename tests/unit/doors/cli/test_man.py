@@ -1,5 +1,7 @@
 """The manual pages: one for every command, which roff takes without a word, and in which every option stands."""
 
+import pathlib
+import re
 import shutil
 import subprocess
 
@@ -34,9 +36,11 @@ def test_every_option_and_command_stands_on_its_page(path):
 
 @pytest.mark.skipif(shutil.which("groff") is None, reason="groff is not here")
 def test_roff_takes_every_page_without_a_warning(tmp_path):
-    done = type_in("--into", str(tmp_path / "man1"))
+    done = type_in("--into", str(tmp_path / "pages"))
     assert (done.exit_code, f"{len(PAGES)} pages" in done.output) == (0, True), done.output
-    pages = sorted((tmp_path / "man1").iterdir())
+    [hint] = re.findall(r"^ +man (.+)$", done.output, re.MULTILINE)
+    assert pathlib.Path(hint).is_file(), "as it is printed"
+    pages = sorted((tmp_path / "pages").iterdir())
     assert len(pages) == len(PAGES)
     for page in pages:
         words = ["groff", "-man", "-Tascii", "-ww", "-Wbreak", "-P", "-cbou", str(page)]  # a regex is long

@@ -244,7 +244,7 @@ async def test_history_is_read_page_by_page_and_the_highest_primary_counts() -> 
     engine = [
         (GPU, {0: "0.5", 1: "0", 400: "0.009", 401: "NaN", 402: "7"}), ({"UUID": "GPU-2", "pod": "exporter"}, {0: "1"})
     ]
-    util = [(GPU, {1: "30", 400: "0"}), ({**GPU, "UUID": "GPU-9"}, {3: "100"})]
+    util = [(GPU, {1: "30", 400: "0"}), ({**GPU, "UUID": "GPU-9"}, {1: "0", 3: "100"})]
     series = {"DCGM_FI_PROF_GR_ENGINE_ACTIVE": engine, "DCGM_FI_DEV_GPU_UTIL": util}
     trace, server = await look(lambda asked: matrix(asked, series))
     (part,) = trace.parts
@@ -256,6 +256,23 @@ async def test_history_is_read_page_by_page_and_the_highest_primary_counts() -> 
     assert {asked.path for asked in server.asked} == {"/api/v1/query_range"}
     assert len(server.asked) == 2 * 5  # two pages of six hours for five primaries
     assert all((float(asked.form["end"]) - float(asked.form["start"])) / 60 < 11_000 for asked in server.asked)
+
+
+async def test_a_name_that_comes_back_on_other_gpus_holds_no_more_what_it_left() -> None:
+    of = [{**GPU, "UUID": f"GPU-{number}"} for number in range(4)]
+    engine = [
+        (of[0], {**dict.fromkeys(range(10), "0"), **dict.fromkeys(range(20, 30), "0")}),  # not measured for ten minutes
+        (of[1], dict.fromkeys(range(30), "0.5")), (of[2], dict.fromkeys(range(31, 40), "1")),
+        (of[1], dict.fromkeys(range(50, 60), "0.2")), (of[3], {}),
+    ]
+    trace, _ = await look(lambda asked: matrix(asked, {"DCGM_FI_PROF_GR_ENGINE_ACTIVE": engine}), minutes=60)
+    told = [(part.name, part.gpus, part.arrives_at, part.ends_at) for part in trace.parts]
+    assert told == [
+        ("a", 2, None, T0 + 1800), ("a#2", 1, T0 + 31 * 60, T0 + 2400), ("a#3", 1, T0 + 3000, None)
+    ]
+    assert [int((row != NONE).sum()) for row in trace.percents] == [20, 30, 9, 10]
+    assert trace.percents[3][55] == 20
+    published.to_world(trace)  # each has a place of its own
 
 
 async def test_where_labels_are_honoured_a_plain_pod_is_the_holder_and_mig_has_no_device_utilisation() -> None:

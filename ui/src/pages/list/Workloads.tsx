@@ -49,6 +49,7 @@ function headline(view: View, rows: Row[]): ComponentChildren {
   const idle = rows.filter((r) => r.verdict === "idle" && r.state !== "kept");
   const kept = rows.filter((r) => r.state === "kept");
   const held = gpus(sums(rows).gpus);
+  const holding = rows.filter((r) => r.state !== "paused").length;
   const they = (n: number, one: string, many: string) => (n === 1 ? one : many);
   switch (view) {
     case "idle":
@@ -111,7 +112,7 @@ function headline(view: View, rows: Row[]): ComponentChildren {
     default:
       return (
         <>
-          {plural(rows.length, "workload")} {they(rows.length, "holds", "hold")} {held} GPUs
+          {plural(holding, "workload")} {they(holding, "holds", "hold")} {held} GPUs
           {idle.length + kept.length > 0 && (
             <>
               ;{" "}
@@ -120,7 +121,7 @@ function headline(view: View, rows: Row[]): ComponentChildren {
               </mark>
             </>
           )}
-          .
+          .{holding < rows.length && ` ${count(rows.length - holding)} more ${they(rows.length - holding, "rests", "rest")}.`}
         </>
       );
   }

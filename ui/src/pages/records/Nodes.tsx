@@ -12,7 +12,7 @@ import { MiniPlot } from "./MiniPlot";
 import { ScalingPart } from "./Scaling";
 import { Changes, Policies, SharedPart, Stranded } from "./Sharing";
 import { useAddress } from "../../route";
-import { CANNOT_TELL, covered, gpus, money, percent, plural, span, tenth } from "../../words";
+import { addUp, CANNOT_TELL, covered, gpus, money, percent, plural, span, tenth } from "../../words";
 
 type Filter = "all" | "trouble" | "shared";
 const inTrouble = (n: NodeRow) => n.exporter.state !== "up" || n.ready === false;
@@ -53,9 +53,10 @@ function Headline({ overview, answer }: { overview: Overview; answer: Answer }) 
   ]
     .filter(Boolean)
     .join(", ");
+  const [judged, cannot] = addUp([total - unknown, unknown]);
   return (
     <>
-      {tenth(total - unknown)} of {gpus(total)} GPUs can be judged. <mark class="u">{tenth(unknown)} cannot</mark>
+      {tenth(judged!)} of {gpus(total)} GPUs can be judged. <mark class="u">{tenth(cannot!)} cannot</mark>
       {why && `: ${why}`}.
     </>
   );
