@@ -30,8 +30,8 @@ ABOUT = """# Made from the code by `make docs`.
 # all in protected namespaces; of nodes with GPUs the cordon, with the record that tells why, two taints of its own,
 # labels of its own and two for NVIDIA's programs; of NodePools the limit of GPUs, with the record of what it was; a pod
 # goes only by a request that names its uid and leaves it time, a node only with the record that its machine was told to
-# go, a template of claims only if it is one of ours; in its own namespace it runs nothing but pause. No other account is
-# touched.
+# go, a template of claims only if it is one of ours; in its own namespace it runs nothing but pause. No other account
+# is touched.
 # For another account than the shipped one change the matchCondition; for other protected namespaces the expression
 # that lists them.
 """

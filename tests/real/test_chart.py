@@ -57,8 +57,8 @@ def ours() -> list[Object]:
 # What of deploy/ or examples/ -> the values that give the same.
 SAME = {
     "base": ("dashboard.enabled=false",), "acting": ("dashboard.enabled=false", "runMode=scale-down"),
-    "enforcement": ALL, "enforcement/node-pools": ALL, "webhook": ("admissionWebhook.enabled=true",), "sharing": ALL, "consolidation": ALL,
-    "extender": ALL,
+    "enforcement": ALL, "enforcement/node-pools": ALL, "webhook": ("admissionWebhook.enabled=true",), "sharing": ALL,
+    "consolidation": ALL, "extender": ALL,
     "extender/service": (*ALL, "extender.mode=service"), "monitoring": ALL,
 }
 SAID_OTHERWISE = {("Namespace", "", NAMESPACE)} | {

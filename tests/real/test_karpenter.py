@@ -258,7 +258,8 @@ async def retried(act: Callable[[], Awaitable[None]]) -> None:
     """Karpenter writes on it, too."""
     for _ in range(9):
         with contextlib.suppress(errors.Conflict):
-            return await act()
+            await act()
+            return
     await act()
 
 

@@ -249,7 +249,7 @@ async def test_what_is_not_seen_changes_nothing(tmp_path: Path, caplog: pytest.L
             await office.tick(2000.0)
             await office.tick()
         assert place.find("gpu") == made
-        assert caplog.text.count("NodePools stay as they are: NodePools are not seen: nodepools cannot be read now") == 1
+        assert caplog.text.count("NodePools stay as they are: NodePools are not seen: nodepools cannot be read") == 1
         office.server.refused = frozenset()
         await office.tick()
         held = place.find("gpu")
@@ -308,7 +308,7 @@ async def test_without_karpenter_nothing_is_said(tmp_path: Path, caplog: pytest.
     ({"requirements": [{"key": names.KARPENTER_CAPACITY, "operator": "NotIn", "values": ["spot"]}]}, {}, (None, None)),
     ({"requirements": [{"key": names.KARPENTER_CAPACITY, "operator": "Exists"}]}, {"cpu": "4"}, (None, 0)),
     ({"requirements": [{"key": names.KARPENTER_CAPACITY, "operator": "In", "values": ["cheap"]}]}, {}, (None, None)),
-    ({"requirements": [{"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["spot"]}]}, {}, (None, None)),
+    ({"requirements": [{"key": "node.kubernetes.io/role", "operator": "In", "values": ["spot"]}]}, {}, (None, None)),
     ({"requirements": [
         {"key": names.KARPENTER_CAPACITY, "operator": "In", "values": ["spot", "on-demand"]},
         {"key": names.KARPENTER_CAPACITY, "operator": "In", "values": ["on-demand", "reserved"]},

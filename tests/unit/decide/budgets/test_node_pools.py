@@ -34,9 +34,8 @@ def pool(*tiers: CapacityType, **more: Any) -> pools.PoolSeen:
 
 
 def throttle(name: str = "all", mode: str = "throttle", scope: Any = None, **rule: Any) -> budget.CostBudget:
-    how = budget.EnforcementRule(
-        mode=budget.EnforcementMode(mode), grace=0.0, throttle=budget.ThrottleRule(**(rule or {"block_on_demand": True}))
-    )
+    closes = budget.ThrottleRule(**(rule or {"block_on_demand": True}))
+    how = budget.EnforcementRule(mode=budget.EnforcementMode(mode), grace=0.0, throttle=closes)
     return make(1000, name=name, uid=name, enforcement=how, scope=budget.SpendScope(**(scope or {})))
 
 
