@@ -20,6 +20,7 @@ from fallow import names
 from fallow.act.budgets import node_pools
 from fallow.clients import errors
 from fallow.clients.kubernetes import api as kube
+from fallow.clients.kubernetes import config
 from fallow.doors.answers import scaling as answers
 from fallow.model.cost import CapacityType
 from fallow.model.node_pools import PoolSeen
@@ -223,16 +224,18 @@ async def test_what_a_budget_holds_gets_no_further_node_until_it_is_given_back(s
     before = (await scene.cluster.get("karpenter.sh/v1", "NodePool", GROUP))["spec"]
     first = await run(scene, "first", 2)
     await scene.cluster.wait_until(lambda: has_counted(scene, "1"))
-    await retried(lambda: hold(scene.api))
-    await scene.cluster.apply(waiting("next", 1, scene, gpus=2))
-    await scene.wait_for("next", 1)
-    await scene.cluster.wait_until(lambda: is_stopped(scene), timeout=60)
-    assert await nodes(scene) == [first]
-    assert await home(scene, "first") == first
-    scene.later = 300.0
-    await scene.turn()
-    assert "while budget all is exceeded" in tell_pod(scene, "next")
-    await retried(lambda: give_back(scene.api))
+    access = config.load_access(kubeconfig=str(scene.cluster.kubeconfig), context=None, environment={})
+    async with kube.Api(access) as api:
+        await retried(lambda: hold(api))
+        await scene.cluster.apply(waiting("next", 1, scene, gpus=2))
+        await scene.wait_for("next", 1)
+        await scene.cluster.wait_until(lambda: is_stopped(scene), timeout=60)
+        assert await nodes(scene) == [first]
+        assert await home(scene, "first") == first
+        scene.later = 300.0
+        await scene.turn()
+        assert "while budget all is exceeded" in tell_pod(scene, "next")
+        await retried(lambda: give_back(api))
     assert (await scene.cluster.get("karpenter.sh/v1", "NodePool", GROUP))["spec"] == before
     await scene.cluster.wait_until(lambda: scene.cluster.ready_pods("app=next", 1))
     assert len(await nodes(scene)) == 2
