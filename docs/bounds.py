@@ -29,9 +29,10 @@ ABOUT = """# Made from the code by `make docs`.
 # account change only what a pause changes, and the mark of a restart that a GPUSharingPolicy asks for; of a kind whose
 # roles give the verb `back-off` and not `pause` only the marks of a back-off of sharing; and nothing at all in
 # protected namespaces; of nodes with GPUs the cordon, with the record that tells why, two taints of its own, labels of
-# its own and two for NVIDIA's programs; of a budget which of its alerts somebody has seen; a pod goes only by a request
-# that names its uid and leaves it time, a node only with the record that its machine was told to go, a template of
-# claims only if it is one of ours; in its own namespace it runs nothing but pause. No other account is touched.
+# its own and two for NVIDIA's programs; of NodePools the limit of GPUs, with the record of what it was; of a budget
+# which of its alerts somebody has seen; a pod goes only by a request that names its uid and leaves it time, a node only
+# with the record that its machine was told to go, a template of claims only if it is one of ours; in its own namespace
+# it runs nothing but pause. No other account is touched.
 # For another account than the shipped one change the matchCondition; for other protected namespaces the expression
 # that lists them.
 """
@@ -43,6 +44,7 @@ _DAEMONS = "apps/daemonsets"
 _TEMPLATE = "resource.k8s.io/resourceclaimtemplates"
 _CONFIG = f"{names.GROUP}/{names.NODE_CONFIG_PLURAL}"
 _BUDGET = f"{names.GROUP}/{names.BUDGET_PLURAL}"
+_POOL = "karpenter.sh/nodepools"
 _NODE_LABELS = (
     names.MIG_CONFIG, names.PLUGIN_CONFIG, names.CONSOLIDATION, names.DEFRAG, names.NODE_POOL, names.SCALING_GROUP,
     names.OWN_CAPACITY, names.OWN_INSTANCE_TYPE, names.OWN_GPU_TYPE,
@@ -390,7 +392,7 @@ def _validations() -> list[tuple[str, str]]:
          "variables.own || variables.evicts || variables.keeps || variables.ends || "
          "(request.operation == 'UPDATE' && variables.part in ['', 'scale'])"),
         ("nothing in a protected namespace is its to change",
-         f"variables.own || (variables.what in {_words((_NODE, _CONFIG, _BUDGET))} && variables.part == '') || "
+         f"variables.own || (variables.what in {_words((_NODE, _CONFIG, _BUDGET, _POOL))} && variables.part == '') || "
          f"!variables.place.matches('^(?:{protected}|{roles.HOME}|)$')"),
         ("the scale of a kind that it knows is not its to write: there it writes the object, where its volumes show",
          f"variables.part != 'scale' || !({_is_known()})"),
@@ -447,6 +449,14 @@ def _list_spec_changes() -> list[tuple[str, str]]:
         f"in the spec of Pod nothing but the gate {names.BUDGET_GATE} is its to take away",
         f"variables.what != '{_POD}' || variables.spec == variables.oldSpec || ({gates} && {left})",
     ))
+    limits = _same_but("variables.spec", "variables.oldSpec", [("limits", names.GPU)])
+    changes += [
+        (f"in the spec of NodePool nothing but the limit of {names.GPU} is its to change",
+         f"variables.what != '{_POOL}' || ({limits})"),
+        ("the limit of a NodePool is not its to change without the record of what it was",
+         f"variables.what != '{_POOL}' || variables.spec == variables.oldSpec || "
+         f"'{names.ORIGINAL_LIMITS}' in variables.notes || '{names.ORIGINAL_LIMITS}' in variables.oldNotes"),
+    ]
     # Of any other kind with /scale only its definition says where the count stands; it is a whole number in any case.
     number = (
         "type(variables.spec[?k].orValue(0)) == int && type(variables.oldSpec[?k].orValue(0)) == int && "
@@ -454,7 +464,7 @@ def _list_spec_changes() -> list[tuple[str, str]]:
     )
     changes.append((
         "in the spec of a kind that it does not know nothing but whole numbers directly below it is its to change",
-        f"{_is_known()} || variables.what in {_words((_POD, _NODE, _CONFIG, _DAEMONS))} || "
+        f"{_is_known()} || variables.what in {_words((_POD, _NODE, _CONFIG, _DAEMONS, _POOL))} || "
         f"({_same('variables.spec', 'variables.oldSpec', f'({number})')})",
     ))
     return changes

@@ -38,6 +38,7 @@ PEERS = f"(and {DASHBOARD} .Values.dashboard.peers)"
 SHARES = f"(and {ACTS} .Values.sharing.enabled)"
 REWRITES = f"(and {ACTS} {WEBHOOK} .Values.admissionWebhook.rewriteRequests)"
 SCALES = f'(and {ACTS} {SCALING} (eq .Values.autoscaling.mode "act"))'
+HOLDS_POOLS = f"(and {ACTS} .Values.cost.enforcement.enabled .Values.cost.enforcement.editNodePools)"
 EMPTIES = (
     f'(and {ACTS} .Values.binPacking.enabled (or (eq .Values.binPacking.consolidation.mode "act") '
     '(eq .Values.binPacking.defrag.mode "act")))'

@@ -218,6 +218,7 @@ ROWS: tuple[Value, ...] = (
         _FLAGS["--cost-enforcement"].help + " Brings the admission webhook."),
     say("cost.enforcement.failurePolicy", "Ignore", {"enum": ["Ignore", "Fail"]},
         "What the API server does where the webhook does not answer about a budget; Fail keeps GPU pods out."),
+    give("cost.enforcement.editNodePools", "--cost-enforcement-edit-node-pools"),
     give("cost.enforcement.maxOverrideHours", "--cost-max-override-hours"),
     give("cost.roi.monthlyInvestment", "--cost-roi-monthly-investment"),
     give("cost.metrics.maxPods", "--cost-metrics-max-pods"),

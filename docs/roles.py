@@ -152,6 +152,9 @@ def books(about: str) -> str:
     return _file(about, [part for where in ("default", HOME) for part in _grant("gpu-pruner-cost", [rule], where)])
 
 
+HOLDS_POOLS = _rule("karpenter.sh", ["nodepools"], PATCH, why="The limit of GPUs, and the record of what it was.")
+
+
 def enforcing(about: str) -> str:
     """Of the controller: taking gates away."""
     rules = [
@@ -160,6 +163,11 @@ def enforcing(about: str) -> str:
               why="How many GPUs does a pod that waits ask for by claims?"),
     ]
     return _file(about, _grant("gpu-pruner-enforce", rules))
+
+
+def holding_pools(about: str) -> str:
+    """Of the controller: limits of NodePools, under a throttle."""
+    return _file(about, _grant("gpu-pruner-node-pools", [HOLDS_POOLS]))
 
 
 def certifying(about: str) -> str:
@@ -268,7 +276,7 @@ def leaving(about: str) -> str:
     switched on any more."""
     rules = [
         *_rules(kinds.KINDS, ACT), *_rules(STEERING, PATCH), _rule("*", ["*/scale"], ["get", "patch"]), *NODES[::2],
-        _rule("", ["pods"], PATCH, why="Gates of budgets."),
+        _rule("", ["pods"], PATCH, why="Gates of budgets."), HOLDS_POOLS,
         _rule("admissionregistration.k8s.io", HOOKS, ["get", "delete"], only=[names.WEBHOOK],
               why="First of all, or pods of what comes back would get gates."),
         _rule(names.GROUP, [names.NODE_CONFIG_PLURAL], PATCH, why="Its finalizer."),
@@ -313,6 +321,11 @@ FILES: dict[str, Callable[[], str]] = {
         enforcing, "What gpu-pruner needs besides deploy/base/20-reader.yaml so that budgets that are exceeded can "
         "throttle or block\n# new GPU pods (--cost-enforcement true). Never without deploy/acting/15-bounds.yaml: they "
         "leave of this the gates of pods.",
+    ),
+    "deploy/enforcement/node-pools/10-role.yaml": partial(
+        holding_pools, "What gpu-pruner needs besides deploy/enforcement so that a throttle of the whole cluster can "
+        "keep Karpenter from adding GPUs\n# (--cost-enforcement-edit-node-pools true). Never without "
+        "deploy/acting/15-bounds.yaml: they leave of a NodePool its limit of GPUs.",
     ),
     "deploy/webhook/10-role.yaml": partial(
         certifying, "What gpu-pruner needs besides deploy/base/20-reader.yaml to make and renew the admission "

@@ -253,6 +253,7 @@ OVERRIDE_VERB: Final = "override"  # on costbudgets: who may admit a single pod 
 BUDGET_OVERRIDE: Final = f"{GROUP}/budget-override"  # on a pod: why it shall run all the same
 BUDGET_GATE: Final = f"{GROUP}/budget"  # a scheduling gate
 GATED_BY: Final = f"{GROUP}/gated-by"  # on a pod with that gate: the budgets
+ORIGINAL_LIMITS: Final = f"{GROUP}/original-limits"  # on a NodePool that a budget holds: JSON, model/node_pools.py
 SPOT_OK: Final = f"{GROUP}/spot-ok"  # on a pod: "false": not on spot nodes
 TEAM_LABEL: Final = "team"
 EXPERIMENT_LABEL: Final = "experiment-id"
@@ -392,6 +393,8 @@ class Event:
     BUDGET_ENFORCED: Final = "BudgetEnforced"
     BUDGET_LIFTED: Final = "BudgetLifted"
     BUDGET_OVERRIDDEN: Final = "BudgetOverridden"
+    POOL_HELD: Final = "NodePoolHeld"
+    POOL_GIVEN_BACK: Final = "NodePoolGivenBack"
     UNKNOWN_WORKLOAD_TYPE: Final = "UnknownWorkloadType"
     CONFLICTING_ANNOTATION: Final = "ConflictingAnnotation"
     FITS_BUT_UNSCHEDULED: Final = "FitsButUnscheduled"

@@ -19,16 +19,18 @@ from fallow import names, settings
 from fallow.act import execute, marking
 from fallow.act import hands as doing
 from fallow.act.budgets import gates
+from fallow.act.budgets import node_pools as holding_pools
 from fallow.clients import errors
 from fallow.clients.kubernetes import api as kube
 from fallow.clients.kubernetes import lease
 from fallow.decide.idle import plan as brain
-from fallow.model import cluster, decision, kinds, record, units
+from fallow.model import cluster, decision, kinds, node_pools, record, units
 from fallow.model import marks as reading
 from fallow.model.decision import Code, Outcome, Status
 from fallow.model.policies import budget, budget_crd, idle
 from fallow.model.seen import Input, Known, Unseen
 from fallow.model.units import Instant, Seconds
+from fallow.observe import node_pools as observed_pools
 from fallow.observe.cluster import absence, mirror
 
 MAX_ACK_HOURS = 168
@@ -496,3 +498,20 @@ async def lift(api: kube.Api, name: str) -> tuple[int, int]:
     if not waiting:  # of one that is gone, pods may still wait
         await _read_budget(api, name)
     return await gates.remove(api, waiting), len(waiting)
+
+
+async def free_pools(api: kube.Api, name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Of the NodePools of Karpenter that this budget holds: what is given back, and what is still held and why."""
+    seen = await observed_pools.find(api)
+    if isinstance(seen, Unseen):
+        return (), (f"whether it holds NodePools is not seen: {seen.why}",)
+    freed, held = list[str](), list[str]()
+    for pool in seen.value if isinstance(seen, Known) else ():
+        record = node_pools.read(pool.record or "")
+        if record is None or name not in record.budgets:
+            continue
+        try:
+            freed.append(f"NodePool {pool.name} {await holding_pools.give_back(api, pool)}")
+        except errors.ClientError as problem:
+            held.append(f"NodePool {pool.name} is still held: {problem}")
+    return tuple(freed), tuple(held)

@@ -36,7 +36,8 @@ from tests.real.test_uninstall import find_all, make_elsewhere
 __all__ = ["release"]  # a fixture
 Object = dict[str, Any]
 ALL = (
-    "runMode=scale-down", "cost.enabled=true", "cost.enforcement.enabled=true", "sharing.enabled=true",
+    "runMode=scale-down", "cost.enabled=true", "cost.enforcement.enabled=true",
+    "cost.enforcement.editNodePools=true", "sharing.enabled=true",
     "binPacking.consolidation.mode=act", "binPacking.defrag.mode=act", "extender.enabled=true", "exporter.enabled=true",
     "binPacking.defrag.schedulers={fallow-scheduler}", "slack.enabled=true",
     "monitoring.rules.enabled=true", "monitoring.serviceMonitor.enabled=true", "monitoring.openshift.enabled=true",
@@ -57,8 +58,8 @@ def ours() -> list[Object]:
 # What of deploy/ or examples/ -> the values that give the same.
 SAME = {
     "base": ("dashboard.enabled=false",), "acting": ("dashboard.enabled=false", "runMode=scale-down"),
-    "enforcement": ALL, "webhook": ("admissionWebhook.enabled=true",), "sharing": ALL, "consolidation": ALL,
-    "extender": ALL,
+    "enforcement": ALL, "enforcement/node-pools": ALL, "webhook": ("admissionWebhook.enabled=true",), "sharing": ALL,
+    "consolidation": ALL, "extender": ALL,
     "extender/service": (*ALL, "extender.mode=service"), "monitoring": ALL,
 }
 SAID_OTHERWISE = {("Namespace", "", NAMESPACE)} | {

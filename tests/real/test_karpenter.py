@@ -17,11 +17,17 @@ import pytest
 import yaml
 
 from fallow import names
+from fallow.act.budgets import node_pools
+from fallow.clients import errors
+from fallow.clients.kubernetes import api as kube
+from fallow.clients.kubernetes import config
 from fallow.doors.answers import scaling as answers
 from fallow.model.cost import CapacityType
+from fallow.model.node_pools import PoolSeen
 from fallow.model.policies.scaling import NodeDriver, NodePool
 from fallow.model.scaling_plan import Headroom
 from fallow.model.seen import Known
+from fallow.observe import node_pools as observed
 from tests.real import build, world
 from tests.real import cluster as clusters
 from tests.real.conftest import need
@@ -211,6 +217,60 @@ async def test_karpenter_adds_what_we_say_it_will_and_removes_what_we_emptied(sc
         return len(await nodes(scene)) == 2
 
     await scene.cluster.wait_until(came)
+
+
+@pytest.mark.accepts("scaling", 14)
+async def test_what_a_budget_holds_gets_no_further_node_until_it_is_given_back(scene: Scene) -> None:
+    before = (await scene.cluster.get("karpenter.sh/v1", "NodePool", GROUP))["spec"]
+    first = await run(scene, "first", 2)
+    await scene.cluster.wait_until(lambda: has_counted(scene, "1"))
+    access = config.load_access(kubeconfig=str(scene.cluster.kubeconfig), context=None, environment={})
+    async with kube.Api(access) as api:
+        await retried(lambda: hold(api))
+        await scene.cluster.apply(waiting("next", 1, scene, gpus=2))
+        await scene.wait_for("next", 1)
+        await scene.cluster.wait_until(lambda: is_stopped(scene), timeout=60)
+        assert await nodes(scene) == [first]
+        assert await home(scene, "first") == first
+        scene.later = 300.0
+        await scene.turn()
+        assert "while budget all is exceeded" in tell_pod(scene, "next")
+        await retried(lambda: give_back(api))
+    assert (await scene.cluster.get("karpenter.sh/v1", "NodePool", GROUP))["spec"] == before
+    await scene.cluster.wait_until(lambda: scene.cluster.ready_pods("app=next", 1))
+    assert len(await nodes(scene)) == 2
+
+
+async def hold(api: kube.Api) -> None:
+    pool = await see(api)
+    assert (pool.tiers, pool.gpus, pool.record) == (frozenset({CapacityType.on_demand}), 2, None)
+    await node_pools.hold(api, pool, 2, ("all",), 0.0)
+
+
+async def give_back(api: kube.Api) -> None:
+    assert await node_pools.give_back(api, await see(api)) == "has its own limits back"
+
+
+async def see(api: kube.Api) -> PoolSeen:
+    seen = await observed.find(api)
+    assert isinstance(seen, Known)
+    return seen.value[0]
+
+
+async def retried(act: Callable[[], Awaitable[None]]) -> None:
+    """Karpenter writes on it, too."""
+    for _ in range(9):
+        with contextlib.suppress(errors.Conflict):
+            await act()
+            return
+    await act()
+
+
+async def is_stopped(scene: Scene) -> bool:
+    """By Karpenter's own word."""
+    found = await scene.cluster.events()
+    said = [f"{each.get('note')}" for each in found if each["reason"] == "FailedScheduling"]
+    return any("limit" in each for each in said)
 
 
 async def free(scene: Scene, name: str) -> None:

@@ -103,11 +103,6 @@ def test_rights_that_nothing_used_are_told_also_those_of_the_hook(tmp_path):
 
 # ---- what the specification names ------------------------------------------------------------------------------------
 
-# Names that it has and we do not, and why.
-NOT_TAKEN = {
-    "cost.enforcement.editNodePools": "budgets that act change no object but pods that wait (decision 0010)",
-}
-
 
 def named_values():
     """`a.{b,c}` is two names, `a.*` whatever is below it."""
@@ -125,4 +120,4 @@ def test_every_value_that_the_specification_names_is_there():
         name for name in named
         if not any(path == name or path.startswith(f"{name.removesuffix('*').rstrip('.')}.") for path in paths)
     ]
-    assert missing == list(NOT_TAKEN)
+    assert missing == []

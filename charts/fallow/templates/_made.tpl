@@ -150,6 +150,7 @@
 {{- include "fallow.flag" (list "--cost-prices-refresh" .Values.cost.prices.refreshInterval "6h") }}
 {{- include "fallow.flag" (list "--email-from" .Values.cost.alerts.smtp.from "") }}
 {{- include "fallow.flag" (list "--email-domains" .Values.cost.alerts.smtp.domains "") }}
+{{- include "fallow.flag" (list "--cost-enforcement-edit-node-pools" .Values.cost.enforcement.editNodePools "false") }}
 {{- include "fallow.flag" (list "--cost-max-override-hours" .Values.cost.enforcement.maxOverrideHours "72") }}
 {{- include "fallow.flag" (list "--cost-roi-monthly-investment" .Values.cost.roi.monthlyInvestment "0") }}
 {{- include "fallow.flag" (list "--cost-metrics-max-pods" .Values.cost.metrics.maxPods "5000") }}

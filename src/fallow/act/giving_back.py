@@ -1,5 +1,6 @@
-"""What is given back, besides workloads, when fallow is removed: the door to new pods, gates, nodes that were to leave,
-places that are kept, room that is kept ahead of demand, finalizers; and what the daemon made elsewhere than at home.
+"""What is given back, besides workloads, when fallow is removed: the door to new pods, gates, limits of NodePools,
+nodes that were to leave, places that are kept, room that is kept ahead of demand, finalizers; and what the daemon made
+elsewhere than at home.
 
 In: an Api, the hands that empty and cut nodes. Out: sentences, each as soon as it is so: what was given back, and what
 is still held and why; a look that fails is one of these. Only gates are waited for, some seconds: who asks again later
@@ -17,7 +18,7 @@ import msgspec
 
 from fallow import names
 from fallow.act import headroom
-from fallow.act.budgets import gates
+from fallow.act.budgets import gates, node_pools
 from fallow.act.emptying import Emptier
 from fallow.act.leaving import TAINTS, LeavingHands
 from fallow.act.moving import Mover
@@ -28,7 +29,9 @@ from fallow.model.claims import ClaimTemplate
 from fallow.model.emptying import NodeNow, StopReason
 from fallow.model.leaving import LeavingNode, UndoDrain
 from fallow.model.moving import MoveNode
+from fallow.model.node_pools import PoolSeen
 from fallow.model.scaling import ScaledNode
+from fallow.model.seen import Input, Known, Unseen
 from fallow.model.units import Instant, Seconds
 
 _BECAUSE = "fallow is removed"
@@ -148,6 +151,22 @@ async def lift_gates(api: kube.Api, settles: Seconds = _SETTLES) -> AsyncIterato
     yield Leavings(held=(
         f"pods may still wait for a budget: at each of {_LOOKS} looks there were some, {len(waiting)} at the last",
     ))
+
+
+async def give_pools_back(
+    api: kube.Api, find: Callable[[kube.Api], Awaitable[Input[tuple[PoolSeen, ...]]]]
+) -> AsyncIterator[Leavings]:
+    """NodePools of Karpenter that a budget holds have their limits back. `find`: all of them."""
+    seen = await find(api)
+    if isinstance(seen, Unseen):
+        yield Leavings(held=(f"whether a budget holds NodePools is not seen: {seen.why}",))
+    for pool in seen.value if isinstance(seen, Known) else ():
+        if pool.record is None:
+            continue
+        try:
+            yield Leavings((f"NodePool {pool.name} {await node_pools.give_back(api, pool)}",))
+        except errors.ClientError as problem:
+            yield Leavings(held=(f"NodePool {pool.name} is still held: {problem}",))
 
 
 async def give_nodes_back(

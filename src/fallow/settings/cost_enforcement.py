@@ -26,6 +26,10 @@ FLAGS: tuple[Flag, ...] = group(
     Flag("--cost-enforcement", "BOOL",
          "Let CostBudgets that are exceeded throttle or block new GPU pods; false: that is only shown.",
          read.truth, "false"),
+    Flag("--cost-enforcement-edit-node-pools", "BOOL",
+         "While a throttle of the whole cluster holds, give NodePools of Karpenter that make only what it closes no "
+         "more GPUs, by their limits; the original limits come back with its end. Needs --cost-enforcement true.",
+         read.truth, "false"),
     Flag("--cost-max-override-hours", "HOURS", "Longest override of an exceeded budget that is heeded.",
          read.whole_number(1), "72"),
     Flag("--cost-pagerduty-url", "URL", "Where PagerDuty takes events of budgets.", read.http_url, PAGER),
@@ -52,6 +56,7 @@ WEBHOOK_FLAGS: tuple[Flag, ...] = group(
 
 class EnforcementSettings(msgspec.Struct, frozen=True, kw_only=True):
     enabled: bool = False
+    edits_node_pools: bool = False
     longest_override: Seconds = 72 * HOUR
     pager_url: str = PAGER
     makes_certificate: bool = True
@@ -71,7 +76,8 @@ class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_enforcement(values: Mapping[str, Any]) -> EnforcementSettings:
     return EnforcementSettings(
-        enabled=values["cost_enforcement"], longest_override=values["cost_max_override_hours"] * HOUR,
+        enabled=values["cost_enforcement"], edits_node_pools=values["cost_enforcement_edit_node_pools"],
+        longest_override=values["cost_max_override_hours"] * HOUR,
         pager_url=values["cost_pagerduty_url"], makes_certificate=values["webhook_certificate"],
     )
 

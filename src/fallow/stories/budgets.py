@@ -12,18 +12,21 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from fallow import telemetry
+from fallow import names, telemetry
 from fallow.account import attribution_status as accounting
 from fallow.act import events
 from fallow.act.budgets import announcing, sending, statuses, wires
 from fallow.act.budgets import gates as gating
+from fallow.act.budgets import node_pools as holding_pools
 from fallow.clients import errors
 from fallow.clients.kubernetes import api as kube
 from fallow.decide import admission
-from fallow.decide.budgets import gates, plan, scope
+from fallow.decide.budgets import gates, node_pools, plan, scope
+from fallow.decide.budgets.node_pools import FreePool, HoldPool, PoolEdits
 from fallow.model import budgets, cluster, cost, node_facts, units
 from fallow.model.budgets import AlertKey, AlertMemory, AlertRecord, BooksSeen, BudgetPlan, BudgetState, Restrict
 from fallow.model.cost import BookedSaving, BudgetReading, CostQuery, CostSum, Nano, Second
+from fallow.model.node_pools import PoolSeen
 from fallow.model.policies import budget as policies
 from fallow.model.policies.budget import CostAttribution, CostBudget, PodTraits
 from fallow.model.seen import ABSENT, Input, Known, Register, Unseen
@@ -56,13 +59,16 @@ class BudgetBooks(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BudgetSights(msgspec.Struct, frozen=True, kw_only=True):
-    """The cluster, as far as budgets look at it. `pods`: GPU pods with whose each is; unseen: not in full."""
+    """The cluster, as far as budgets look at it. `pods`: GPU pods with whose each is; unseen: not in full. `frozen`:
+    why no NodePool may be held anew; "": it may."""
 
     budgets: Callable[[], Input[tuple[CostBudget, ...]]]
     attributions: Callable[[], Input[tuple[CostAttribution, ...]]]
     namespaces: Callable[[], Register[cluster.Namespace]]
     pods: Callable[[], Input[tuple[tuple[cluster.Pod, PodTraits], ...]]]
     nodes: Callable[[], Register[cluster.Node]]
+    node_pools: Callable[[], Awaitable[Input[tuple[PoolSeen, ...]]]]
+    frozen: Callable[[Instant], str]
 
 
 class BudgetHands(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,6 +107,9 @@ class BudgetsStory:
         self._looked_at: Instant = float("-inf")  # when all that may go on did
         self._unwritten = Complaint("what is told of budgets cannot be kept in the books: %s")
         self._uncounted = Complaint("budgets cannot tell how many GPUs %s ask for: each counts as one")
+        self._pools_clear = False  # none is held, and nobody may hold any
+        self._pools_unseen = Complaint("NodePools stay as they are: %s")
+        self._pools_left = Complaint("%s")
         self._currency = "USD"  # of the books, as they last said
 
     async def tick(self, turn: Turn) -> BudgetCycle:
@@ -153,6 +162,7 @@ class BudgetsStory:
             if self._records is None or self._books.term() != self._term:
                 self._term, self._records = self._books.term(), dict(await self._books.recall())
                 self._unkept = {}  # who led meanwhile knows better
+                self._pools_clear = False
             return await self._books.look()
         except errors.ClientError as problem:
             return Unseen(str(problem))
@@ -194,6 +204,8 @@ class BudgetsStory:
                     await announcing.announce(self._hands.announcer, state, news, now)
         if turn.may_act():
             await self._release(made, turn)
+        if turn.may_act():
+            await self._hold_pools(made, turn)
         if may_send:
             await self._send(made, turn)
 
@@ -311,6 +323,61 @@ class BudgetsStory:
         ))
         return [pod for pod, whose in held if of.covers(whose, payer=payer, vouched=vouched) is not False]
 
+    async def _hold_pools(self, made: BudgetPlan, turn: Turn) -> None:
+        """Also where none may be held: what was held before has its limits back."""
+        edits = self._terms.pools
+        if self._pools_clear and edits is PoolEdits.off:
+            return
+        try:
+            seen = await turn.in_time(self._sights.node_pools())
+        except errors.ClientError as problem:
+            seen = Unseen(str(problem))
+        if isinstance(seen, Unseen):
+            self._pools_unseen.note("" if edits is PoolEdits.off else seen.why)
+            return
+        pools = seen.value if isinstance(seen, Known) else ()
+        found = node_pools.plan(made.states, pools, edits)
+        self._pools_clear = all(pool.record is None for pool in pools)
+        self._pools_unseen.note("")
+        self._pools_left.note("; ".join((*found.left, *await self._carry_out(found, turn))))
+
+    async def _carry_out(self, found: node_pools.PoolPlan, turn: Turn) -> list[str]:
+        """What was not done, a sentence each."""
+        failed = list[str]()
+        wanted: tuple[HoldPool | FreePool, ...] = (*found.frees, *found.holds)
+        for each in wanted:
+            name = f"NodePool {each.pool.name}"
+            if not turn.may_act():
+                break
+            why = self._why_only_said(turn) if isinstance(each, HoldPool) else ""
+            if why:
+                failed.append(f"{name} would get no more than the GPUs that it has: {why}")
+                continue
+            try:
+                await self._edit_pool(each, turn.now)
+            except errors.ClientError as problem:
+                failed.append(f"{name} {_say_failed(each)}: {problem}")
+        return failed
+
+    def _why_only_said(self, turn: Turn) -> str:
+        if self._terms.pools is not PoolEdits.done:
+            return "that needs --cost-enforcement true and --run-mode scale-down"
+        return self._sights.frozen(turn.now)
+
+    async def _edit_pool(self, wanted: HoldPool | FreePool, now: Instant) -> None:
+        pool, what = wanted.pool, kube.NODE_POOLS
+        if isinstance(wanted, HoldPool):
+            await holding_pools.hold(self._hands.api, pool, wanted.gpus, wanted.budgets, now)
+            by = " and ".join(wanted.budgets)
+            reason, word = names.Event.POOL_HELD, "hold"
+            note = f"it gets no more than the {units.many(wanted.gpus, 'GPU')} that it has, by its limits: budget {by}"
+        else:
+            note = f"it {await holding_pools.give_back(self._hands.api, pool)}: {wanted.because}"
+            reason, word = names.Event.POOL_GIVEN_BACK, "give back"
+        log.warning("NodePool %s: %s", pool.name, note, extra={"fields": {"audit": word, "node_pool": pool.name}})
+        ref = cluster.Ref(what.group, what.version, what.kind, "", pool.name, pool.uid)
+        await self._hands.announcer.announce_once(ref, reason, note, now, pool.version)
+
     # ---- account and tell --------------------------------------------------------------------------------------------
 
     async def _attribute(self, books: Input[BooksSeen], turn: Turn) -> None:
@@ -396,6 +463,12 @@ class BudgetsStory:
         for lifted in made.lifts:
             log.warning("budget %s restricts nobody any more: %s", lifted.budget, lifted.because,
                         extra={"fields": {"audit": "lift", "budget": lifted.budget}})
+
+
+def _say_failed(wanted: HoldPool | FreePool) -> str:
+    if isinstance(wanted, HoldPool):
+        return "is not held yet"
+    return "is still held (fallow cost lift BUDGET gives it back, with the rights of who asks)"
 
 
 def _is_alive(record: AlertRecord, now: Instant) -> bool:

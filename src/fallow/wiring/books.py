@@ -26,7 +26,7 @@ from fallow.account.ack_costs import AckCosts
 from fallow.account.ledger import Ledger, StaleWriter
 from fallow.account.spool import Spool
 from fallow.clients import errors
-from fallow.model import budgets, price_table
+from fallow.model import budgets, long_memory, price_table
 from fallow.model.cost import (
     UNUSED_COMMITMENT,
     BudgetReading,
@@ -91,6 +91,7 @@ async def make_parts(ground: Groundwork, kept: audit.Audit, stack: contextlib.As
     budgeted = budgeting.make_story(
         options, api=ground.api, seen=ground.seen, namespace=ground.namespace, poster=ground.poster, head=ground.head,
         metrics=ground.metrics, announcer=ground.hands.announcer, books=spent,
+        frozen=lambda now: _why_frozen(ground, now),
     )
     labels = LabelKeys({*whose.DIMS.values(), *options.cost_store.labels}, budgeted)
     books = _make_books(ground, writer, billing, acks, labels)
@@ -104,6 +105,11 @@ async def make_parts(ground: Groundwork, kept: audit.Audit, stack: contextlib.As
             _make_commitments(ground, writer, billing), budgeted.story,
         ),
     )
+
+
+def _why_frozen(ground: Groundwork, now: Instant) -> str:
+    freeze = long_memory.read_freeze(ground.leadership.annotations, now)
+    return str(freeze) if freeze is not None and freeze.holds(now) else ""
 
 
 # ---- the store -------------------------------------------------------------------------------------------------------

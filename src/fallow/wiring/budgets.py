@@ -18,11 +18,13 @@ from fallow.act.notices import facts, senders
 from fallow.clients.kubernetes import api as kube
 from fallow.clients.messages import post
 from fallow.decide.budgets import plan
+from fallow.decide.budgets.node_pools import PoolEdits
 from fallow.model import cluster
 from fallow.model.policies.budget import CostAttribution, CostBudget, PodTraits
 from fallow.model.seen import Input, several
+from fallow.model.units import Instant
 from fallow.observe import budgets as watching
-from fallow.observe import claimed
+from fallow.observe import claimed, node_pools
 from fallow.observe.cluster import mirror
 from fallow.stories import budgets as told_budgets
 from fallow.wiring import reach
@@ -42,9 +44,9 @@ class BudgetParts(msgspec.Struct, frozen=True):
 def make_story(
     options: settings.Settings, *, api: kube.Api, seen: mirror.Mirror, namespace: str, poster: post.Poster,
     head: facts.Letterhead, metrics: telemetry.Telemetry, books: told_budgets.BudgetBooks,
-    announcer: events.Announcer,
+    announcer: events.Announcer, frozen: Callable[[Instant], str],
 ) -> BudgetParts:
-    """`namespace`: ours, where the Secrets are."""
+    """`namespace`: ours, where the Secrets are. `frozen`: why nothing may be begun; "": it may."""
     known, shown = watching.watch_budgets(api), watching.watch_attributions(api)
     terms, allowed = options.enforcement, options.enforcement.enabled
     made = _make_wires(api, namespace, poster, options)
@@ -55,10 +57,13 @@ def make_story(
     sights = told_budgets.BudgetSights(
         budgets=lambda: known.seen, attributions=lambda: shown.seen, namespaces=lambda: seen.namespaces,
         pods=lambda: _find_pods(seen), nodes=lambda: seen.nodes,
+        node_pools=lambda: node_pools.find(api), frozen=frozen,
     )
     story = told_budgets.BudgetsStory(
         sights=sights, books=books, hands=hands, metrics=metrics,
-        terms=plan.BudgetTerms(enforces=allowed, longest_override=terms.longest_override),
+        terms=plan.BudgetTerms(
+            enforces=allowed, longest_override=terms.longest_override, pools=_find_edits(options),
+        ),
     )
     # No less often than the books are written.
     interval = min(told_budgets.INTERVAL, options.cost_store.interval)
@@ -70,6 +75,12 @@ def make_story(
         sights.attributions, sights.budgets,
         (known.run, shown.run),
     )
+
+
+def _find_edits(options: settings.Settings) -> PoolEdits:
+    if not options.enforcement.edits_node_pools:
+        return PoolEdits.off
+    return PoolEdits.done if options.enforcement.enabled and options.mandate.acting else PoolEdits.said
 
 
 def _find_pods(seen: mirror.Mirror) -> Input[tuple[tuple[cluster.Pod, PodTraits], ...]]:

@@ -36,7 +36,7 @@ from fallow.model.policies import attribution_crd, budget_crd
 from fallow.model.policies.budget import ClaimWanted
 from fallow.model.seen import ABSENT, Known, Register, Unseen
 from fallow.observe import budgets as watching
-from fallow.observe import claimed
+from fallow.observe import claimed, node_pools
 from fallow.sim.servers import store as stores
 from fallow.sim.servers.kubernetes import server as servers
 from fallow.stories import budgets as told
@@ -113,6 +113,8 @@ def _value(dimension: cost.Dimension, namespace: str) -> str:
 class Office:
     """The story on its own, with everybody it speaks to; `now` is set by the test."""
 
+    server: servers.KubernetesServer
+
     def __init__(self, api: kube.Api, store: stores.Store, alerts: wires.AlertWires) -> None:
         self.now, self.api, self.store, self.wires, self.ledger = DAY0 + HOUR, api, store, alerts, Ledger()
         self.namespaces: Register[cluster.Namespace] = Register(
@@ -121,7 +123,7 @@ class Office:
         self.pods: Any = ABSENT
         self.leads = True
         self.nodes: Register[cluster.Node] = Register({})
-        self.terms = plan.BudgetTerms(enforces=True)
+        self.terms, self.frozen = plan.BudgetTerms(enforces=True), ""
         self.metrics = telemetry.Telemetry()
         self.start()
 
@@ -131,6 +133,7 @@ class Office:
         sights = told.BudgetSights(
             budgets=lambda: self.known.seen, attributions=lambda: self.shown.seen,
             namespaces=lambda: self.namespaces, pods=lambda: self.pods, nodes=lambda: self.nodes,
+            node_pools=lambda: node_pools.find(self.api), frozen=lambda now: self.frozen,
         )
         hands = told.BudgetHands(
             api=self.api, wires=self.wires, statuses=statuses.StatusWriter(self.api),
@@ -224,6 +227,7 @@ async def town(tmp_path: Path, slack: loopback.Answer | None = None) -> AsyncIte
         secrets = senders.SecretReader(api, BOX, monotonic=lambda: office.now)
         sender = senders.Senders(poster, secrets, server_of_mail)
         office = Office(api, store, wires.AlertWires(poster, sender, secrets, f"{others.url}/v2/enqueue"))
+        office.server = server
         yield Town(office, hook, others, inbox)
 
 

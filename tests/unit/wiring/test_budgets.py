@@ -94,7 +94,7 @@ async def test_the_daemon_evaluates_budgets_over_its_mirror(tmp_path: Path) -> N
             options, api=api, seen=seen, namespace="books", head=facts.Letterhead(), metrics=telemetry.Telemetry(),
             poster=await stack.enter_async_context(post.Poster({})),
             books=told.BudgetBooks(look=look, sums=sums, savings=savings, recall=recall, keep=keep, track=keep),
-            announcer=events.Announcer(api, reporting_instance="pod-0"),
+            announcer=events.Announcer(api, reporting_instance="pod-0"), frozen=lambda now: "",
         )
         watching = [asyncio.create_task(run()) for run in parts.background]
         turn = Turn(

@@ -94,6 +94,7 @@ SCALING_POLICIES = Resource(
     names.GROUP, names.POLICY_VERSION, names.SCALING_POLICY_PLURAL, names.SCALING_POLICY_KIND, False
 )
 NODE_CONFIGS = Resource(names.GROUP, names.POLICY_VERSION, names.NODE_CONFIG_PLURAL, names.NODE_CONFIG_KIND, False)
+NODE_POOLS = Resource("karpenter.sh", "v1", "nodepools", "NodePool", False)
 WEBHOOK_CONFIGURATIONS = tuple(
     Resource("admissionregistration.k8s.io", "v1", f"{kind.lower()}s", kind, False)
     for kind in ("ValidatingWebhookConfiguration", "MutatingWebhookConfiguration")

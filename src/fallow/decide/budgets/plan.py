@@ -11,7 +11,8 @@ from decimal import Decimal
 import msgspec
 
 from fallow.decide import forecast
-from fallow.decide.budgets import alerts, enforce, period, scope
+from fallow.decide.budgets import alerts, enforce, node_pools, period, scope
+from fallow.decide.budgets.node_pools import PoolEdits
 from fallow.model import cost, units
 from fallow.model.budgets import (
     AlertMemory,
@@ -26,6 +27,7 @@ from fallow.model.budgets import (
     PeriodBounds,
     Restrict,
     SpendSeen,
+    WhyEnforced,
     WhyReady,
     money,
 )
@@ -43,6 +45,7 @@ class BudgetTerms(msgspec.Struct, frozen=True, kw_only=True):
 
     enforces: bool = False
     longest_override: Seconds = 72 * 3600.0
+    pools: PoolEdits = PoolEdits.off
 
 
 class BudgetAsked(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,6 +115,8 @@ def evaluate(
     enforced, because = enforce.judge(
         of, since=since, books=books, override=override, is_allowed=terms.enforces, now=now, is_claimed=sure < percent
     )
+    if enforced is WhyEnforced.Enforced and terms.pools is not PoolEdits.off and node_pools.is_narrow(of):
+        because = f"{because}; {node_pools.NARROW}"
     share = Decimal(int(now) - bounds.start) / (bounds.end - bounds.start)
     projected = None if projection.projected is None else projection.projected / of.amount * FULL
     ready, ready_because = _find_ready(asked, spend)

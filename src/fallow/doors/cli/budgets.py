@@ -241,12 +241,17 @@ def _override(name: str, duration: str | None, reason: str, end: bool, **given: 
 
 
 def _lift(name: str, **given: Any) -> None:
-    removed, waiting = _ask(given, lambda api: verbs.lift(api, name))
+    async def act(api: kube.Api) -> tuple[int, int, tuple[str, ...], tuple[str, ...]]:
+        return *await verbs.lift(api, name), *await verbs.free_pools(api, name)
+
+    removed, waiting, freed, held = _ask(given, act)
     show.sentence(
         f"{units.many(removed, 'pod')} of {waiting} that waited for {name} may go on" if waiting else
-        f"no pod waits for {name}"
+        f"no pod waits for {name}", *freed,
     )
-    if removed < waiting:
+    for sentence in held:
+        show.tell(sentence)
+    if removed < waiting or held:
         raise SystemExit(flags.EXIT_NO_DECISION)
 
 
@@ -280,6 +285,7 @@ override = click.Command(
 )
 lift = click.Command(
     "lift", callback=_lift, context_settings=flags.CONTEXT,
-    help="Take the gate away from every pod that waits for this CostBudget. New pods still meet it: see override.",
+    help="Take the gate away from every pod that waits for this CostBudget, and give the NodePools of Karpenter "
+    "that it holds their limits back. While it restricts, both come again: see override.",
     params=[_NAME, *where_options.cluster_options(), where_options.prometheus_option()],
 )

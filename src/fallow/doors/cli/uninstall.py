@@ -29,8 +29,9 @@ from fallow.doors.cli import flags, interrupts, show
 from fallow.doors.cli import where as where_options
 from fallow.model import cluster, kinds, long_memory
 from fallow.model.claims import ClaimTemplate
+from fallow.model.seen import Known, Unseen
 from fallow.model.units import HOUR
-from fallow.observe import claims
+from fallow.observe import claims, node_pools
 from fallow.wiring import reach
 
 _NEXT: Final = "now remove the rest: helm uninstall RELEASE, or kubectl delete -k deploy/acting (or what you applied)"
@@ -83,6 +84,7 @@ async def _tell_plan(reached: verbs.Reach, api: kube.Api, home: LeaseHome) -> bo
     made = [f"{resource.kind} {meta.name}" for find in (giving_back.find_door, giving_back.find_class)
             for resource, meta in await find(api)]
     made += [f"ResourceClaimTemplate {each.name} in {each.namespace}" for each in await _find_templates(api)]
+    pools = await node_pools.find(api)
     hidden = [each for each in verbs.find_hidden(reached) if _holds(each, {})]
     show.sentence(
         f"{answers.many(len(paused), 'workload')} paused would come back; {answers.many(len(waiting), 'pod')} behind "
@@ -91,10 +93,13 @@ async def _tell_plan(reached: verbs.Reach, api: kube.Api, home: LeaseHome) -> bo
         *(f"paused: {kinds.typed(each.ref)} in {each.ref.namespace}" for each in paused),
         *(f"waits: pod {each.ref.name} in {each.ref.namespace}" for each in waiting),
         *nodes,
+        *(f"held by a budget: NodePool {each.name}" for each in (pools.value if isinstance(pools, Known) else ())
+          if each.record is not None),
         *(f"{'keeps room' if home.namespace else 'not touched unless you say -n'}: {resource.kind} {meta.name} in "
           f"{meta.namespace}" for resource, meta in room),
         *(f"would go: {each}" for each in made),
         *(f"not seen: {each.what}: {each.because}" for each in hidden),
+        *((f"not seen: {pools.why}",) if isinstance(pools, Unseen) else ()),
         _STAYS, "nothing was done: repeat it with --yes",
     )
     return True
@@ -164,7 +169,8 @@ async def _walk(reached: verbs.Reach, api: kube.Api, home: LeaseHome) -> AsyncIt
     nodes = giving_back.give_nodes_back(
         api, emptying.Emptier(api, announcer), leaving.LeavingHands(api, announcer), moving.Mover(api, announcer), now
     )
-    for step in (nodes, giving_back.clear_room(api, home.namespace), giving_back.lift_gates(api)):
+    pools = giving_back.give_pools_back(api, node_pools.find)
+    for step in (pools, nodes, giving_back.clear_room(api, home.namespace), giving_back.lift_gates(api)):
         async for each in step:
             yield each
 
@@ -204,8 +210,9 @@ def _holds(missing: cluster.Missing, memory: Mapping[str, str]) -> bool:
 uninstall = click.Command(
     "uninstall", callback=_uninstall, context_settings=flags.CONTEXT,
     help="Give back all that fallow holds, before it is removed: what is paused comes back, pods that wait for a "
-    "budget go on, nodes that are being emptied are given back, room that is kept ahead of demand goes, and nobody is "
-    "asked about new pods any more. Without --yes it only says what that is. `helm uninstall` runs this by itself.\n\n"
+    "budget go on, NodePools that one holds have their limits back, nodes that are being emptied are given back, room "
+    "that is kept ahead of demand goes, and nobody is asked about new pods any more. Without --yes it only says what "
+    "that is. `helm uninstall` runs this by itself.\n\n"
     "\b\n  fallow uninstall\n  fallow uninstall --yes",
     params=[
         click.Option(["--yes"], is_flag=True, help="Do it; without this it only says what it would do."),

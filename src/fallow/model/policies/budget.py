@@ -63,6 +63,12 @@ class SpendScope(msgspec.Struct, frozen=True, kw_only=True):
     experiment: str = ""
 
     @property
+    def is_whole(self) -> bool:
+        """Everybody in the cluster is meant."""
+        narrows = self.namespaces or self.teams or self.labels or self.experiment
+        return self.type is ScopeType.cluster and self.namespace_selector is None and not narrows
+
+    @property
     def may_be_claimed(self) -> bool:
         """By any tenant of any namespace that says nothing itself: no namespace is named, only labels are."""
         return bool(self.teams or self.labels or self.experiment) and not (self.namespaces or self.namespace_selector)

@@ -15,7 +15,7 @@ from fallow import names
 from fallow.clients import errors
 from fallow.clients.kubernetes import api as kube
 from fallow.clients.kubernetes import discovery
-from fallow.model import quantities, units
+from fallow.model import node_pools, quantities, units
 from fallow.model.scaling import DriversSeen, GangRequest, GangState, PoolLimit, ScaledNode
 from fallow.model.seen import Input, Known, Unseen
 from fallow.model.units import MINUTE, Instant, Seconds
@@ -39,7 +39,7 @@ class _PoolStatus(msgspec.Struct):
 class NodePoolItem(msgspec.Struct):
     """A NodePool of Karpenter."""
 
-    metadata: kube.ObjectMeta
+    metadata: objects.Meta
     spec: _PoolSpec = msgspec.field(default_factory=_PoolSpec)
     status: _PoolStatus = msgspec.field(default_factory=_PoolStatus)
 
@@ -130,8 +130,15 @@ def _list_limits(pool: NodePoolItem) -> Iterator[PoolLimit]:
     for resource, limit in (pool.spec.limits or {}).items():
         most, now = _read(limit), _read(used.get(resource, "0"))
         if most is not None and now is not None:
-            said = f"has {used.get(resource, 0)} of at most {limit} {resource}"
+            said = f"has {used.get(resource, 0)} of at most {limit} {resource}{_say_why(pool, resource, limit)}"
             yield PoolLimit(resource, float(now), float(most), said)
+
+
+def _say_why(pool: NodePoolItem, resource: str, limit: str | int) -> str:
+    record = node_pools.read((pool.metadata.annotations or {}).get(names.ORIGINAL_LIMITS, ""))
+    if record is None or resource != names.GPU or str(limit) != record.gpus:
+        return ""
+    return f", while budget {' and '.join(record.budgets)} is exceeded"
 
 
 def _read_gang(item: RequestItem) -> GangRequest:
