@@ -1171,6 +1171,7 @@ export type Scaling = {
   pods: WaitingTold[];
   nodes: NodeFate[];
   perHour: number | null;
+  currency: string;
   unseen: string | null;
 };
 export type SeedCluster = {
