@@ -353,8 +353,8 @@ def tell_of_policy(page: ScalingPage, name: str) -> Iterator[tuple[str, str]]:
         yield "plan", policy.because
     for gang in policy.gangs:
         yield "together", f"{gang.because} ({gang.reason})"
-    for each in policy.in_flight:
-        yield "coming", f"{answers.many(each.count, 'node')} of {each.pool} ({each.capacity_type}), since {each.since}"
+    for node in policy.in_flight:
+        yield "coming", f"{answers.many(node.count, 'node')} of {node.pool} ({node.capacity_type}), since {node.since}"
     for stock in policy.sold_out:
         yield "sold out", f"{stock.pool} {stock.capacity_type} until {stock.until}, {stock.failures} times in a row"
     if policy.spot_advice is not None:
