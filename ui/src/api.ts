@@ -690,9 +690,12 @@ export type HoursPage = {
   asOf: string;
   items: HourRow[];
 };
-/** `per_hour` of the idle GPUs whose price is known; None where that is none of them. `unpriced`: most first. */
+/** `per_hour` of the idle GPUs whose price is known; None where that is none of them. `partly_per_hour`: of it, GPUs of workloads that are not idle as a whole, and so in no list of idle ones. `unpriced`: most first. */
 export type IdleCost = {
   perHour: number | null;
+  partlyPerHour: number | null;
+  partlyGpus: number;
+  partlyWorkloads: number;
   currency: string;
   isList?: boolean;
   unpricedGpus: number;

@@ -61,8 +61,8 @@ class BackHours(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BookedDays(msgspec.Struct, frozen=True, kw_only=True):
-    """What the books have of some days. `idle`: by workload; `places`: by namespace. `back` None: what was given back is
-    not worked out yet; `until`: up to when it is, None where that was before we started."""
+    """What the books have of some days. `idle`: by workload; `places`: by namespace. `back` None: what was given back
+    is not worked out yet; `until`: up to when it is, None where that was before we started."""
 
     currency: str
     idle: tuple[HeldHours, ...]
