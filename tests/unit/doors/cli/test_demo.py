@@ -233,6 +233,17 @@ def test_a_port_that_is_taken_is_said_and_another_is_offered() -> None:
     assert f"{port} is taken" in done.output
 
 
+@pytest.mark.parametrize("words", [("--faults", "fire"), ("--trace", "no-such-file.csv")], ids=["faults", "trace"])
+def test_what_was_typed_is_read_before_a_port_is_looked_for(
+    monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        monkeypatch.setattr(demo, "PORT", taken.getsockname()[1])
+        done = CliRunner().invoke(main.fallow, ["demo", *words])
+    assert done.exit_code in (2, 3)
+    assert "taken" not in done.output
+
+
 def test_the_usual_port_being_taken_stops_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         monkeypatch.setattr(demo, "PORT", taken.getsockname()[1])
