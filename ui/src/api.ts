@@ -1111,11 +1111,12 @@ export type RoiTold = {
   saved: number;
   ratio: number | null;
 };
-/** Free GPUs, and how many of them fit nothing that usually comes (None: of that nothing is known). `causes` are of all that is free, also of what is usable. */
+/** Free GPUs, and how many of them fit nothing that usually comes (None: of that nothing is known). `causes` are of all that is free, also of what is usable. `notes`: which nodes are in none of these figures, and what else is to be said of them. */
 export type RoomLeft = {
   asOf: string | null;
   free: number;
   stranded: number | null;
+  notes: string[];
   causes: StrandedCause[];
   nodes: StrandedNode[];
 };
