@@ -693,9 +693,9 @@ export type HoursPage = {
 /** `per_hour` of the idle GPUs whose price is known; None where that is none of them. `partly_per_hour`: of it, GPUs of workloads that are not idle as a whole, and so in no list of idle ones. `unpriced`: most first. */
 export type IdleCost = {
   perHour: number | null;
-  partlyPerHour: number | null;
-  partlyGpus: number;
-  partlyWorkloads: number;
+  partlyPerHour?: number | null;
+  partlyGpus?: number;
+  partlyWorkloads?: number;
   currency: string;
   isList?: boolean;
   unpricedGpus: number;
@@ -1175,7 +1175,7 @@ export type Scaling = {
   pods: WaitingTold[];
   nodes: NodeFate[];
   perHour: number | null;
-  currency: string;
+  currency?: string;
   unseen: string | null;
 };
 export type SeedCluster = {

@@ -159,7 +159,7 @@ class ScalingPage(answers.Shape, frozen=True, kw_only=True):
     pods: tuple[WaitingTold, ...]
     nodes: tuple[NodeFate, ...]
     per_hour: float | None
-    currency: str
+    currency: str = price_book.LIST_CURRENCY
     unseen: str | None
 
 

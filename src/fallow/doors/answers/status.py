@@ -70,9 +70,9 @@ class IdleCost(answers.Shape, frozen=True, kw_only=True):
     of workloads that are not idle as a whole, and so in no list of idle ones. `unpriced`: most first."""
 
     per_hour: float | None
-    partly_per_hour: float | None
-    partly_gpus: int
-    partly_workloads: int
+    partly_per_hour: float | None = None
+    partly_gpus: int = 0
+    partly_workloads: int = 0
     currency: str
     is_list: bool = True
     unpriced_gpus: int
