@@ -128,9 +128,14 @@ async def throttle_and_lift(desk: Desk, daemon: product.Daemon) -> None:
 
 
 async def check_metrics(daemon: product.Daemon, desk: Desk) -> None:
-    found = await daemon.metrics()
+    """Once the look that sent the Events has ended: it tells its figures last."""
     spent = f'gpu_autoscaler_budget_spend_cost{{budget="{desk.name("euros")}",currency="EUR"}}'
-    assert found[spent] > 1.0
+
+    async def counted() -> dict[str, float] | None:
+        found = await daemon.metrics()
+        return found if found.get(spent, 0.0) > 1.0 else None
+
+    found = await daemon.until(counted)
     assert not [each for each in found if "_usd" in each]
     assert not [each for each in found if desk.name("dollars") in each and "enforcement_active" not in each]
 
