@@ -111,3 +111,23 @@ async def test_a_workload_that_shares_says_by_whose_rule_what_it_risks_and_how_t
         page = await tab.go(f"/w/{address}")
         await expect(told).to_contain_text("Taken back: sharing hurt it")
         await expect(told).to_contain_text("Its next pods get whole GPUs")
+
+
+@pytest.mark.parametrize(("address", "table"), [("/nodes", ".nt"), ("/cost?window=24h", ".sv")])
+async def test_no_figure_of_a_table_is_cut_on_a_phone(visit: Opening, address: str, table: str) -> None:
+    async with visit(size=browsing.PHONE) as tab:
+        page = await tab.go(address)
+        around = page.locator(".scroll", has=page.locator(table))
+        await expect(around).to_be_visible()
+        assert await around.evaluate("it => it.scrollWidth - it.clientWidth") <= 0
+
+
+async def test_what_is_stranded_names_the_nodes_that_are_left_out(visit: Opening) -> None:
+    room = {"asOf": None, "free": 19.3, "stranded": 4.0, "causes": [], "nodes": [],
+            "notes": ["2 nodes left out: each is cut by MIG"]}
+    async with visit() as tab:
+        await amend(tab.page, "/api/v1/sharing", with_(room=room))
+        page = await tab.go("/nodes")
+        await expect(page.locator("section", has=page.get_by_text("What is stranded"))).to_contain_text(
+            "2 nodes left out: each is cut by MIG. What is free on nodes that are left out counts on the overview"
+        )

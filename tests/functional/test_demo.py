@@ -68,7 +68,8 @@ def test_who_asks_for_a_whole_gpu_runs_on_a_part_and_who_suffers_is_given_a_whol
     done: subprocess.CompletedProcess[str],
 ) -> None:
     told = re.search(
-        r"asked for whole GPUs ran on parts of them \(.*on 1/4 by time-slicing.*on 1/8 by MPS.*left ([\d.]+) GPU-hours",
+        r"asked for whole GPUs ran on parts of them \(.*on 1/4 by time-slicing.*on 1/8 by MPS.*held ([\d.]+) GPU-hours "
+        "less than they asked for",
         done.stdout,
     )
     assert told is not None, done.stdout

@@ -691,9 +691,12 @@ export type HoursPage = {
   asOf: string;
   items: HourRow[];
 };
-/** `per_hour` of the idle GPUs whose price is known; None where that is none of them. `unpriced`: most first. */
+/** `per_hour` of the idle GPUs whose price is known; None where that is none of them. `partly_per_hour`: of it, GPUs of workloads that are not idle as a whole, and so in no list of idle ones. `unpriced`: most first. */
 export type IdleCost = {
   perHour: number | null;
+  partlyPerHour?: number | null;
+  partlyGpus?: number;
+  partlyWorkloads?: number;
   currency: string;
   isList?: boolean;
   unpricedGpus: number;
@@ -1109,11 +1112,12 @@ export type RoiTold = {
   saved: number;
   ratio: number | null;
 };
-/** Free GPUs, and how many of them fit nothing that usually comes (None: of that nothing is known). `causes` are of all that is free, also of what is usable. */
+/** Free GPUs, and how many of them fit nothing that usually comes (None: of that nothing is known). `causes` are of all that is free, also of what is usable. `notes`: which nodes are in none of these figures, and what else is to be said of them. */
 export type RoomLeft = {
   asOf: string | null;
   free: number;
   stranded: number | null;
+  notes: string[];
   causes: StrandedCause[];
   nodes: StrandedNode[];
 };
@@ -1172,6 +1176,7 @@ export type Scaling = {
   pods: WaitingTold[];
   nodes: NodeFate[];
   perHour: number | null;
+  currency?: string;
   unseen: string | null;
 };
 export type SeedCluster = {

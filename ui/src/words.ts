@@ -95,6 +95,12 @@ export const tenth = (n: number | null) =>
 /** GPUs in a table: whole, or two decimals. */
 export const hundredth = (n: number) => (Math.abs(n - Math.round(n)) < 0.005 ? String(Math.round(n)) : n.toFixed(2));
 
+/** A column of a table and its sum: two decimals, and they add up as printed. */
+export function column(values: number[]): { each: number[]; sum: number } {
+  const each = addUp(values, 2);
+  return { each, sum: Math.round(each.reduce((a, b) => a + b, 0) * 100) / 100 };
+}
+
 const FRACTIONS: Record<number, string> = { 0.25: "¼", 0.5: "½", 0.75: "¾" };
 /** `4 A100`, `¼ L4`, `0.4 GPUs`. */
 export const held = (n: number, model: string | null) =>
@@ -139,6 +145,14 @@ export function addUp(parts: number[], decimals = 1): number[] {
   const byRemainder = scaled.map((p, i) => ({ i, rest: p - floors[i]! })).sort((a, b) => b.rest - a.rest);
   for (const { i } of byRemainder.slice(0, Math.max(0, short))) floors[i]! += 1;
   return floors.map((p) => p / unit);
+}
+
+/** Four words along an axis of time, no two of them alike: days, or of a few days hours. */
+export function ticks(from: number, to: number): string[] {
+  const at = [0, 1 / 3, 2 / 3, 1].map((f) => from + f * (to - from));
+  if (to - from > 3 * DAY * 1000)
+    return at.map((t, i) => (i === 0 ? dayName(t).slice(4) : String(new Date(i === 3 ? t - 1 : t).getDate())));
+  return at.map((t, i) => (i > 0 && sameDay(t, from) ? clock(t) : `${weekday(t)} ${clock(t)}`));
 }
 
 /** A figure at an axis that ends at `most`: whole where that is near enough, for there is no room for more. */

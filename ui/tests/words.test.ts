@@ -75,3 +75,16 @@ describe("numbers", () => {
   it("reads only times from an address", () =>
     expect(["8h", "2d", "8", "-8h", "8h;", "99999h", null].map(words.hoursOf)).toEqual([8, 48, null, null, null, null, null]));
 });
+
+it("a column of a table adds up as printed", () => {
+  expect(words.column([0.125, 0.125, 3])).toEqual({ each: [0.13, 0.12, 3], sum: 3.25 });
+  expect(words.column([])).toEqual({ each: [], sum: 0 });
+});
+
+it("no two words along an axis of time are alike", () => {
+  const from = new Date(2026, 10, 19).getTime();
+  const day = 86_400_000;
+  expect(words.ticks(from, from + day)).toEqual(["Thu 00:00", "08:00", "16:00", "Fri 00:00"]);
+  expect(words.ticks(from, from + 30 * day)).toEqual(["19\u00a0Nov", "29", "9", "18"]);
+  for (const days of [0.25, 1, 2, 3, 4, 7]) expect(new Set(words.ticks(from, from + days * day)).size).toBe(4);
+});

@@ -6,7 +6,6 @@ Invariant: what nobody saw is said (`health`) and never counted as quiet; money 
 sources one counts: where books are kept, hours held idle and given back are theirs, as on every page of costs.
 """
 
-from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
@@ -42,6 +41,7 @@ async def make(
     """`booked` None: no books are kept."""
     plan, seen = (latest.plan, latest.snapshot) if latest else (None, None)
     idle = await _find_idle(kept, asked, booked)
+    places = held_idle.add_up_by_namespace(idle) if booked is None else booked.places
     counted = await kept.count(asked.since, asked.until)
     spans = await savings.read_spans(
         kept, asked.since, asked.until, standing=find_standing(seen, is_dry=asked.is_dry),
@@ -53,7 +53,7 @@ async def make(
         until=units.rfc3339(asked.until), source="audit" if booked is None else "books",
         currency=price_book.LIST_CURRENCY if booked is None else booked.currency,
         counts=_count(counted, len(spans) if asked.is_dry else 0),
-        idle=_tell(held_idle.add_up(idle, ("", None, None))), namespaces=_rank(_by_namespace(idle), asked.top),
+        idle=_tell(held_idle.add_up(idle, ("", None, None))), namespaces=_rank(places, asked.top),
         workloads=_rank(idle, asked.top), acks=_find_acks(plan, seen, idle),
         savings=_save(spans, asked) if booked is None else _save_booked(spans, asked, booked),
         health=_find_health(levels, counted, latest, asked),
@@ -81,13 +81,6 @@ def _count(counted: Mapping[Happened, int], would: int) -> DigestCounts:
         resumed=total(*savings.ENDS), regretted=total(Happened.regretted), kept=total(Happened.kept),
         failed=total(Happened.failed, Happened.refused),
     )
-
-
-def _by_namespace(idle: Sequence[HeldHours]) -> list[HeldHours]:
-    places = defaultdict[str, list[HeldHours]](list)
-    for each in idle:
-        places[each.name[0]].append(each)
-    return [held_idle.add_up(some, (namespace, None, None)) for namespace, some in places.items()]
 
 
 def _rank(idle: Sequence[HeldHours], top: int) -> tuple[IdlePlace, ...]:

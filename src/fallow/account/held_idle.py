@@ -3,7 +3,8 @@
 In: a ledger, or where none is kept the audit's hours and a list of prices. Out: HeldHours of each workload, and a
 GivenBack. By the books an hour is idle from when the silence began, as on every page of costs; the audit counts from
 the verdict on, so that who tells of it says so.
-Invariant: of two sources one counts. What has no price is counted in hours beside the money, never as 0 of it.
+Invariant: of two sources one counts. Money is in cents that add up, by the books those of a cost report. What has no
+price is counted in hours beside the money, never as 0 of it.
 """
 
 from collections import defaultdict
@@ -12,9 +13,9 @@ from typing import TypeAlias
 
 import msgspec
 
-from fallow.account import counterfactuals
+from fallow.account import counterfactuals, reports
 from fallow.account.ledger import Ledger
-from fallow.model import cost, price_book
+from fallow.model import cost, money, price_book
 from fallow.model.cost import Amounts, BookedSaving, CostQuery, CostSum, Interval, SavingKind, SpendState
 from fallow.model.history import HeldIdle
 from fallow.model.units import HOUR, Instant, Seconds
@@ -60,11 +61,12 @@ class BackHours(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BookedDays(msgspec.Struct, frozen=True, kw_only=True):
-    """What the books have of some days. `back` None: what was given back is not worked out yet; `until`: up to when it
-    is, None where that was before we started."""
+    """What the books have of some days. `idle`: by workload; `places`: by namespace. `back` None: what was given back
+    is not worked out yet; `until`: up to when it is, None where that was before we started."""
 
     currency: str
     idle: tuple[HeldHours, ...]
+    places: tuple[HeldHours, ...]
     back: BackHours | None
     until: Instant | None
 
@@ -80,8 +82,9 @@ async def read_booked(
     sums = await read(CostQuery(begin=begin, end=end, by=_WORKLOAD))
     acked = await ledger.read_acked(begin, end)
     rows = await ledger.read_savings(begin // cost.DAY * cost.DAY, end)
+    idle = find_idle(sums, acked, begin, end)
     return BookedDays(
-        currency=currency, idle=find_idle(sums, acked, begin, end), back=find_given_back(rows, saved_until),
+        currency=currency, idle=idle, places=_find_places(idle, sums), back=find_given_back(rows, saved_until),
         until=saved_until,
     )
 
@@ -94,10 +97,25 @@ def find_idle(
         key = one.slice.key
         if one.slice.state is SpendState.held_idle:
             kept[key.namespace, key.owner_kind, key.owner_name] += _of_interval(one, begin, end)
+    every = list(sums)
+    cents = _read_cents(every)
     return tuple(
-        HeldHours(name=_name(one.key), all=_of_amounts(idle), kept=kept[_name(one.key)])
-        for one in sums if (idle := one.parts.get(SpendState.held_idle)) and idle.gpu_micro_seconds
+        HeldHours(name=_name(one.key), all=_of_amounts(idle, cents[one.key]), kept=kept[_name(one.key)])
+        for one in every if (idle := one.parts.get(SpendState.held_idle)) and idle.gpu_micro_seconds
     )
+
+
+def _find_places(idle: Iterable[HeldHours], sums: Iterable[CostSum]) -> tuple[HeldHours, ...]:
+    """What `fallow cost` says of each namespace: it is no sum of rounded workloads."""
+    cents = _read_cents([msgspec.structs.replace(one, key=one.key[:1]) for one in sums])
+    found = (msgspec.structs.replace(each, all=msgspec.structs.replace(each.all, cost=cents[(each.name[0],)]))
+             for each in add_up_by_namespace(idle))
+    return tuple(found)
+
+
+def _read_cents(sums: Sequence[CostSum]) -> dict[tuple[str, ...], float]:
+    made = reports.make_report(sums, reports.ReportAsk(by=(), begin=0, end=1, currency=""))
+    return {row.key: float(row.held_idle) for row in made.rows}
 
 
 def _name(key: Sequence[str]) -> Name:
@@ -105,10 +123,9 @@ def _name(key: Sequence[str]) -> Name:
     return namespace, kind, name
 
 
-def _of_amounts(idle: Amounts) -> PricedHours:
+def _of_amounts(idle: Amounts, paid: float) -> PricedHours:
     return PricedHours(
-        hours=idle.gpu_micro_seconds / cost.GPU_HOUR, unpriced=idle.unpriced / cost.GPU_HOUR,
-        cost=idle.cost / cost.UNIT,
+        hours=idle.gpu_micro_seconds / cost.GPU_HOUR, unpriced=idle.unpriced / cost.GPU_HOUR, cost=paid,
     )
 
 
@@ -147,12 +164,17 @@ def find_in_audit(held: Iterable[HeldIdle], book: price_book.ModelPrices) -> tup
     found: Mapping[Name, list[HeldIdle]] = defaultdict(list)
     for each in held:
         found[each.namespace, each.kind, each.name].append(each)
-    return tuple(
+    every = [
         HeldHours(
             name=name, all=_add(_of_held(each, each.idle, book) for each in some),
             kept=_add(_of_held(each, each.kept, book) for each in some),
         )
         for name, some in found.items()
+    ]
+    cents = money.to_cents([round(each.all.cost * cost.UNIT) for each in every])
+    return tuple(
+        msgspec.structs.replace(each, all=msgspec.structs.replace(each.all, cost=paid / 100))
+        for each, paid in zip(every, cents, strict=True)
     )
 
 
@@ -170,3 +192,10 @@ def _add(some: Iterable[PricedHours]) -> PricedHours:
 def add_up(some: Iterable[HeldHours], name: Name) -> HeldHours:
     every = list(some)
     return HeldHours(name=name, all=_add(each.all for each in every), kept=_add(each.kept for each in every))
+
+
+def add_up_by_namespace(idle: Iterable[HeldHours]) -> list[HeldHours]:
+    places = defaultdict[str, list[HeldHours]](list)
+    for each in idle:
+        places[each.name[0]].append(each)
+    return [add_up(some, (namespace, None, None)) for namespace, some in places.items()]

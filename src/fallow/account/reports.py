@@ -123,13 +123,16 @@ def make_report(sums: Iterable[CostSum], asked: ReportAsk, before: Iterable[Cost
         earlier[kept[-1][0]] = _merge(group for key, group in earlier.items() if key not in known)
     every = _merge(itertools.chain(held.values(), free.values()))
     unallocated = [(key, group.of(SpendState.unallocated)) for key, group in sorted(free.items())]
-    exact = [group.held.cost for _, group in kept] + [amounts.cost for _, amounts in unallocated]
-    cents = money.to_cents(exact)
-    whole = sum(cents)
+    mine, nobodys = [group.held.cost for _, group in kept], [amounts.cost for _, amounts in unallocated]
+    everybodys = _merge(held.values())
+    whole_held, whole_free = money.to_cents([sum(mine), sum(nobodys)])  # of all, so that they are the same by whatever
+    whole, columns = whole_held + whole_free, money.to_cents(everybodys.cells(), whole_held)
+    cents = money.to_cents(mine, whole_held) + money.to_cents(nobodys, whole_free)
+    table = money.to_table([group.cells() for _, group in kept], cents[: len(kept)], columns)
     burned = _tell_energy([*(group.held for _, group in kept), *(amounts for _, amounts in unallocated)], asked.energy)
     rows = tuple(
-        msgspec.structs.replace(_make_row(key, group, paid, whole, earlier.get(key), asked.basis), **beside)
-        for (key, group), paid, beside in zip(kept, cents, burned, strict=False)
+        msgspec.structs.replace(_make_row(key, group, cells, whole, earlier.get(key), asked.basis), **beside)
+        for (key, group), cells, beside in zip(kept, table, burned, strict=False)
     )
     platform = tuple(
         PlatformRow(
@@ -141,7 +144,7 @@ def make_report(sums: Iterable[CostSum], asked: ReportAsk, before: Iterable[Cost
     total = sum(every.parts.values(), Amounts())
     paid = sum((row.cost for row in rows), Decimal(0)) + sum((row.cost for row in platform), Decimal(0))
     return CostReport(
-        asked=asked, rows=rows, platform=platform, held=_sum_rows(rows, _merge(held.values()), whole),
+        asked=asked, rows=rows, platform=platform, held=_sum_rows(rows, everybodys, whole, columns),
         rest=_money(whole) - paid, total=_money(whole), gpu_hours=_hours(total.gpu_micro_seconds),
         unpriced_gpu_hours=_hours(total.unpriced),
     )
@@ -194,10 +197,10 @@ def _pays(group: _RowParts, basis: Basis) -> Nano:
 
 
 def _make_row(
-    key: tuple[str, ...], group: _RowParts, paid: int, whole: int, before: _RowParts | None, basis: Basis
+    key: tuple[str, ...], group: _RowParts, cells: Sequence[int], whole: int, before: _RowParts | None, basis: Basis
 ) -> ReportRow:
-    held = group.held
-    used, unused, idle, unknown = map(_money, money.to_cents(group.cells(), paid))
+    held, paid = group.held, sum(cells)
+    used, unused, idle, unknown = map(_money, cells)
     measured = group.of(SpendState.used).cost + group.of(SpendState.held_idle).cost
     return ReportRow(
         key=key, gpu_hours=_hours(held.gpu_micro_seconds), cost=_money(paid) if basis is Basis.allocation else used,
@@ -208,13 +211,11 @@ def _make_row(
     )
 
 
-def _sum_rows(rows: Sequence[ReportRow], group: _RowParts, whole: int) -> ReportRow:
-    """Of the printed rows, so that every column adds up as printed."""
-    columns = ("used", "allocated_unused", "held_idle", "use_unknown")
-    sums = {name: sum((getattr(row, name) for row in rows), Decimal(0)) for name in ("cost", *columns)}
-    paid = int(sum((sums[name] for name in columns), Decimal(0)).scaleb(2))
+def _sum_rows(rows: Sequence[ReportRow], group: _RowParts, whole: int, columns: Sequence[int]) -> ReportRow:
+    """Every column adds up as printed."""
     return msgspec.structs.replace(
-        _make_row((), group, paid, whole, None, Basis.allocation), **sums,
+        _make_row((), group, columns, whole, None, Basis.allocation),
+        cost=sum((row.cost for row in rows), Decimal(0)),
         energy_cost=add_known(row.energy_cost for row in rows), co2_kg=add_known(row.co2_kg for row in rows),
     )
 

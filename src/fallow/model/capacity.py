@@ -13,6 +13,7 @@ from fallow import names
 from fallow.model.units import Instant
 
 LOSES_WORK: Final = "does work that an eviction would lose"
+OF_ITS_NODE: Final = "belongs to its node"  # a DaemonSet's: it comes with the node, not after others
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):

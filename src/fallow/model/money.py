@@ -41,6 +41,32 @@ def to_cents(amounts: Sequence[Nano], total: int | None = None) -> list[int]:
     return cents
 
 
+def to_table(rows: Sequence[Sequence[Nano]], sums: Sequence[int], columns: Sequence[int]) -> list[list[int]]:
+    """Cents of each cell; rows and columns sum to what is said of them, whatever the rows are grouped by. `sums`: of
+    rows, `columns`: of columns, both in cents and of one total. Each row alone comes first; then a cent moves within a
+    row, where that is least wrong, until the columns agree too."""
+    made = [to_cents(row, total) for row, total in zip(rows, sums, strict=True)]
+    while over := _compare(made, columns):
+        much, little = over
+        chosen = max(
+            (at for at, cells in enumerate(made) if cells[much] > 0),
+            key=lambda at: (rows[at][little] > 0, _excess(made, rows, at, much) - _excess(made, rows, at, little), -at),
+        )
+        made[chosen][much] -= 1
+        made[chosen][little] += 1
+    return made
+
+
+def _compare(made: Sequence[Sequence[int]], columns: Sequence[int]) -> tuple[int, int] | None:
+    """A column that has too much, and one that has too little; None: all agree."""
+    off = [sum(cells) - wanted for cells, wanted in zip(zip(*made, strict=True), columns, strict=True)] if made else []
+    return (off.index(max(off)), off.index(min(off))) if off and max(off) > 0 > min(off) else None
+
+
+def _excess(made: Sequence[Sequence[int]], rows: Sequence[Sequence[Nano]], row: int, column: int) -> Nano:
+    return made[row][column] * _CENT - rows[row][column]
+
+
 def to_cent(amount: Nano) -> int:
     whole_cents, rest = divmod(amount, _CENT)
     return whole_cents + (rest * 2 > _CENT or (rest * 2 == _CENT and whole_cents % 2 == 1))

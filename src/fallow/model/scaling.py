@@ -224,7 +224,8 @@ class DemandPast(msgspec.Struct, frozen=True, kw_only=True):
 class ScalingSight(msgspec.Struct, frozen=True, kw_only=True):
     """`pods`: all that run or wait. `nodes`: all. `groups`: by policy. `machines`: by policy, of groups of its pools.
     `shapes`: what a machine type has, by its name, where anybody knows. `prices`: of an hour, by machine type and tier.
-    `wants`: what clouds said they could not give lately. `measured`: why use is not known anywhere; "": it may be."""
+    `wants`: what clouds said they could not give lately. `measured`: why use is not known anywhere; "": it may be.
+    `currency`: of all prices."""
 
     taken_at: Instant
     policies: Input[tuple[ScalingPolicy, ...]]
@@ -239,6 +240,7 @@ class ScalingSight(msgspec.Struct, frozen=True, kw_only=True):
     limits: Input[tuple[SpendLimit, ...]] = ABSENT
     past: Mapping[str, DemandPast] = {}
     measured: str = ""
+    currency: str = "USD"
 
 
 # ---- what is kept, between cycles and in the policy's status ---------------------------------------------------------

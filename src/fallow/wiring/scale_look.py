@@ -31,7 +31,7 @@ async def look(options: settings.Settings, tell: Callable[[str], None] | None = 
                 use=lambda now: _measure(made.eyes, options.mandate.rule, now),
                 why_kept=lambda now: scaling.find_kept(made.seen, options.mandate, now),
                 price_of=prices.of_node, price_of_type=prices.of_type, shape_of_type=prices.shape_of,
-                patience=2 * options.loop.budget,
+                currency=options.cost.currency, patience=2 * options.loop.budget,
             ))
             await asyncio.gather(made.seen.list_all(time.time()), eyes.list_once())
             now = time.time()

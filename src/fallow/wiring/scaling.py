@@ -65,6 +65,7 @@ def make_parts(ground: Groundwork, later: Later, cloud: Cloud | None) -> Scaling
         why_kept=lambda now: find_kept(ground.seen, ground.options.mandate, now), price_of=books.price_of,
         price_of_type=books.price_of_type, shape_of_type=books.shape_of_type, limits=books.find_limits,
         past=account.demand.find, status=statuses.find, namespace=ground.namespace if options.acts else "",
+        currency=ground.options.cost.currency,
     ), wake=lambda: later.looping.wake(SCALING), wake_soon=lambda: _wake_in(later, scaling.GATHERING))
     story = scaling.ScalingStory(
         eyes=eyes, find_cloud=find_cloud, account=account, keep_hours=books.keep_hours,

@@ -10,7 +10,8 @@ from tests.builders import DAY, HOUR, MINUTE, NOW, World
 from fallow.account import audit, chronicle, digest, held_idle, savings
 from fallow.act.notices import digesting
 from fallow.decide.idle import plan as brain
-from fallow.model import cluster, decision
+from fallow.doors.answers import cost_books
+from fallow.model import cluster, decision, windows
 from fallow.model.cost import UNIT, BookedSaving, CostQuery, SavingKind, SpendState
 from fallow.model.history import AuditEntry, CameBy, Condition, Happened, Turned
 from fallow.model.units import rfc3339
@@ -100,6 +101,26 @@ async def test_where_books_are_kept_a_digest_has_their_figures(kept, is_dry):
     taken = "(worked out until 12:00 UTC); 5.0 GPU-hours of these were taken by others, saved 10.00 EUR"
     said = "9.0 GPU-hours would have been" if is_dry else taken
     assert (said in text, "no books are kept" in text) == (True, False), text
+
+
+async def test_a_digest_has_the_cents_of_a_cost_report_and_they_add_up(kept):
+    """Three namespaces with a third of a cent each: rounded one by one they would be nothing, and the whole a cent."""
+    day, idle = cost_scenes.TODAY, SpendState.held_idle
+    booked = [
+        row for number in range(6)
+        for row in cost_scenes.held(
+            f"GPU-{number}", day, day + 3600, cost_scenes.key(f"n{number // 2}", f"w{number}", node="node-1"), idle,
+            rate=10**9 + 3_333_333 + number,
+        )
+    ]
+    async with cost_scenes.opened(booked, prices=()) as ledger:
+        days = await held_idle.read_booked(ledger, ledger.sums, "EUR", ASK.since, ASK.until, None)
+        asked = cost_books.SpendAsk(span=windows.TimeSpan(int(ASK.since), int(ASK.until)))
+        page = await cost_books.read_report(cost_books.CostBooks(ledger=ledger), asked)
+    made = await digest.make(kept, None, ASK, days)
+    assert {each.namespace: each.cost for each in made.namespaces} == {row.key: row.held_idle for row in page.rows}
+    for rows in (made.namespaces, made.workloads):
+        assert round(sum(each.cost for each in rows), 2) == made.idle.cost == page.held.held_idle
 
 
 async def test_what_is_not_worked_out_yet_is_said_so(kept):

@@ -83,6 +83,22 @@ amounts = some.integers(0, 10**13)
 parts = some.fixed_dictionaries({state: some.tuples(amounts, some.integers(0, 1_000_000)) for state in SpendState})
 
 
+@given(some.lists(parts, min_size=1, max_size=8))
+def test_a_column_comes_to_the_same_by_whatever_it_is_grouped(groups: list[dict[SpendState, tuple[int, int]]]) -> None:
+    found = []
+    for keys in (lambda number: f"t{number}", lambda number: f"t{number % 2}", lambda number: "all"):
+        sums = [
+            CostSum(key=(keys(number),), begin=0, end=1, parts={
+                state: Amounts(cost=paid, use_cost=paid * use // 1_000_000 if state is SpendState.used else 0)
+                for state, (paid, use) in each.items()
+            })
+            for number, each in enumerate(groups)
+        ]
+        held = reports.make_report(sums, ask()).held
+        found.append((held.cost, held.used, held.allocated_unused, held.held_idle, held.use_unknown))
+    assert found == [found[0]] * 3
+
+
 @pytest.mark.accepts("cost", 23)
 @given(some.lists(parts, min_size=1, max_size=8), some.sampled_from(Basis), some.none() | some.integers(1, 4))
 def test_every_cent_is_in_exactly_one_row_and_one_column(

@@ -15,7 +15,7 @@ import msgspec
 from fallow.decide.packing import defrag, fragments, packer
 from fallow.decide.packing.room import GPU, Ints, Nodes, PackingNode, PackingPod, Placement, Room
 from fallow.model import cluster
-from fallow.model.capacity import Machine, Needs
+from fallow.model.capacity import OF_ITS_NODE, Machine, Needs
 from fallow.model.units import DAY, MINUTE, Instant, many
 
 UNKNOWN_MODEL: Final = "unknown"
@@ -51,9 +51,15 @@ def settle(seen: cluster.Capacity, now: Instant) -> LiveCluster:
             unclear.append((_name(tenant), why))
         else:
             waiting.append(requests.read(tenant))
+    sample, guessed = _sample(requests, seen.pods, now)
+    if guessed:
+        notes.append(
+            f"{many(guessed, 'pod')} chose nodes in a way that packing does not read: "
+            f"{'it is' if guessed == 1 else 'each is'} taken to accept the GPU model on which it runs"
+        )
     return LiveCluster(
         room=room, order=packer.order_nodes(room.nodes.names, seen.cluster), running=tuple(running),
-        waiting=tuple(waiting), unclear=tuple(unclear), sample=_sample(requests, seen.pods, now), notes=tuple(notes),
+        waiting=tuple(waiting), unclear=tuple(unclear), sample=sample, notes=tuple(notes),
     )
 
 
@@ -67,11 +73,18 @@ def _seat(room: Room, pod: PackingPod, node: int, *, is_movable: bool) -> defrag
     return defrag.Running(pod, placement, is_movable)
 
 
-def _sample(requests: "_Requests", tenants: Sequence[cluster.Pod], now: Instant) -> tuple[PackingPod, ...]:
-    """What usually comes: the pods of a week, or all where they are few."""
-    clear = [tenant for tenant in tenants if not requests.why_unclear(tenant)]
-    recent = [tenant for tenant in clear if tenant.created_at >= now - RECENT]
-    return fragments.keep_usual([requests.read(tenant) for tenant in (recent if len(recent) >= ENOUGH else clear)])
+def _sample(
+    requests: "_Requests", tenants: Sequence[cluster.Pod], now: Instant
+) -> tuple[tuple[PackingPod, ...], int]:
+    """What usually comes: the pods of a week, or all where they are few; and of how many it is guessed where they may
+    go. Who belongs to a node comes with it, and is nobody who arrives."""
+    found = [
+        (tenant, pod) for tenant in tenants
+        if tenant.needs.fixed != OF_ITS_NODE and (pod := requests.read_usual(tenant)) is not None
+    ]
+    recent = [each for each in found if each[0].created_at >= now - RECENT]
+    usual = recent if len(recent) >= ENOUGH else found
+    return fragments.keep_usual([pod for _, pod in usual]), sum(bool(tenant.needs.unclear) for tenant, _ in usual)
 
 
 def _choose(seen: cluster.Capacity) -> tuple[list[Machine], list[str]]:
@@ -155,6 +168,18 @@ class _Requests:
         self._replicas: Mapping[str, int] = {machine.name: machine.replicas for machine in everywhere}
         self._shares = {machine.replicas for machine in usable if machine.gpus and machine.replicas > 1}
         self._models = ShareModels(usable)
+        self._runs_on = {machine.name: make_node(machine).model for machine in usable if machine.gpus}
+
+    def read_usual(self, tenant: cluster.Pod) -> PackingPod | None:
+        """As one of those that usually come; None: it cannot be said what it is. Who runs, and chose its node in a way
+        that is not read here, accepts at least what it runs on."""
+        if not tenant.needs.unclear:
+            return None if self.why_unclear(tenant) else self.read(tenant)
+        model = self._runs_on.get(tenant.node)
+        sure = msgspec.structs.replace(tenant, needs=msgspec.structs.replace(tenant.needs, unclear=""))
+        if model is None or not _count(tenant) or self.why_unclear(sure):
+            return None
+        return msgspec.structs.replace(self.read(sure), models=(model,))
 
     def read(self, tenant: cluster.Pod) -> PackingPod:
         name, shares = _name(tenant), self._count_shares(tenant)

@@ -117,7 +117,7 @@ def stand(found: LiveCluster, policy: PackingPolicy) -> ClusterStanding:
         fragmented=tables.find_share(room) if tables else None,
         free_by_cause=fragments.split_by_cause(room, found.sample), bound=bound, bound_unknown=unknown,
         waiting=(
-            *(WaitingPod(name, None, why=why) for name, why in found.unclear),
+            *(WaitingPod(name, None, why=f"cannot tell: {why}") for name, why in found.unclear),
             *[_let_in(room, pod, policy, found) for pod in found.waiting],
         ),
     )

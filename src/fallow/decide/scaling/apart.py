@@ -29,13 +29,13 @@ def for_pods(reason: GrowReason, pods: Sequence[ScaledPod], opening: Opening, co
     for each in made:
         by_pool.setdefault(each.pool.name, []).append(each)
     base = words.grows(reason, len(pods), opening.policy)
-    return [_add_up(every, base) for every in by_pool.values()]
+    return [_add_up(every, base, opening.currency) for every in by_pool.values()]
 
 
-def _add_up(every: Sequence[Grow], base: str) -> Grow:
+def _add_up(every: Sequence[Grow], base: str, currency: str) -> Grow:
     first, count = every[0], grow.count(every)
     return msgspec.structs.replace(
         first, count=count, pods=tuple(pod for each in every for pod in each.pods),
-        because=words.counted(base, count, first.pool.name, first.tier, first.price),
+        because=words.counted(base, count, first.pool, first.price, currency),
         others=tuple(pool for pool in first.others if all(pool in each.others for each in every)),
     )

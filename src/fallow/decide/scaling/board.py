@@ -68,5 +68,5 @@ def open_up(board: ScalingBoard, ground: PolicyGround) -> Opening:
     return Opening(
         policy=policy, templates=made, rooms=rooms, purse=Purse(seen.sure(board.sight.limits), on_spot),
         terms=board.terms, shut=tiers.find_shut(policy, made, arrived.stockouts, board.now), tiers=policy.tiers,
-        mixed=frozenset(find_mixed(ground)),
+        mixed=frozenset(find_mixed(ground)), currency=board.sight.currency,
     )

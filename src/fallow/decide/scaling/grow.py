@@ -135,7 +135,7 @@ def _make(
     pool = template.pool
     return Grow(
         policy=opening.policy.name, pool=pool, tier=pool.tier, count=len(nodes), reason=reason,
-        because=words.counted(base, len(nodes), pool.name, pool.tier, template.price),
+        because=words.counted(base, len(nodes), pool, template.price, opening.currency),
         pods=tuple(pod.id for pod in pods), instance_type=template.instance_type, price=template.price,
         others=_find_others(template, pods, opening, counts),
     )

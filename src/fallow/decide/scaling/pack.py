@@ -47,6 +47,7 @@ class Opening(msgspec.Struct, frozen=True, kw_only=True):
     tiers: tuple[CapacityType, ...]
     avoid: frozenset[str] = frozenset()
     mixed: frozenset[str] = frozenset()
+    currency: str = "USD"
 
     def find_tiers(self, pool: NodePool) -> tuple[CapacityType, ...]:
         """What a node of it may turn out to be."""

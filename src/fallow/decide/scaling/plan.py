@@ -27,6 +27,7 @@ from fallow.decide.scaling import (
     spot,
     templates,
     tiers,
+    waits,
     words,
 )
 from fallow.decide.scaling.arrivals import ComingNodes
@@ -295,7 +296,8 @@ def _decide_one(
     if ground.is_driven_by_us and not grow.is_resting(policy, ground.past.grew_at, board.now):
         grows += coming.grows
     over = elsewhere.look(board, ground, counts, may_open=may_open)
-    notes |= over.notes
+    waiting = waits.look(board, ground, found, grows, counts)
+    notes |= {**over.notes, **waiting.notes}
     stop = _find_stop(board, ground, measured, found, grows)
     judged = shrink.judge(
         ground, board.kept.guests,
@@ -340,7 +342,7 @@ def _decide_one(
         due=grow.find_due(policy, needs, ground.past.grew_at, board.now) if ground.is_driven_by_us else None,
         cost=_add_prices(ground.nodes),
         because=over.stopped or blocked.get(Blocked.Unseen, "")
-        or _sum_up(ground, found, grows, releases, measured, is_full=is_full),
+        or _sum_up(ground, found, grows, releases, measured, arrived, waiting.because, is_full=is_full),
     )
     return made, judged
 
@@ -451,17 +453,23 @@ def _add_prices(nodes: Sequence[ScaledNode]) -> float | None:
 
 def _sum_up(
     ground: PolicyGround, found: Mapping[Brake, str], grows: Sequence[Grow], releases: Sequence[Release],
-    measured: PolicyUse, *, is_full: bool,
+    measured: PolicyUse, arrived: ComingNodes, waiting: str, *, is_full: bool,
 ) -> str:
-    """The one thing that people should know of it now."""
+    """The one thing that people should know of it now. `waiting`: why no node is added for who needs one."""
     if grows:
         return grows[0].because
     if releases:
         return f"{releases[0].node} goes: {releases[0].because}"
-    for why in (*ground.blocked.values(), *found.values()):
+    for why in (*ground.blocked.values(), *found.values(), *filter(None, (waiting,))):
         return why
+    if coming := sum(arrived.missing.values()):
+        return f"nothing more is to be added while {units.many(coming, 'node')} {_be(coming)} on the way"
     if measured.use is None and ground.nodes:
         return f"nothing to add; nothing may go, for use is not known: {measured.why}"
     if is_full:
         return words.full(ground.past.full_at or 0)
     return "nothing is to be added, and nothing may go"
+
+
+def _be(count: int) -> str:
+    return "is" if count == 1 else "are"

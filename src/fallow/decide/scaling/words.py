@@ -8,7 +8,7 @@ from typing import Final
 
 from fallow.decide.scaling.templates import NodeTemplate
 from fallow.model import units
-from fallow.model.policies.scaling import ScalingPolicy
+from fallow.model.policies.scaling import NodePool, ScalingPolicy
 from fallow.model.scaling import DrainKind, WaitHold
 from fallow.model.scaling_plan import Fit, GangAsk, GrowReason
 from fallow.model.units import Instant
@@ -84,9 +84,9 @@ def full(gpus: int) -> str:
     return f"all {gpus} GPUs are busy; a node was added for that before, nobody came, and it is not tried again"
 
 
-def counted(base: str, count: int, pool: str, tier: str, price: float | None) -> str:
-    costs = f", {price:,.2f} an hour each" if price is not None else ", of unknown price"
-    return f"{base}: {units.many(count, 'node')} of pool {pool} ({tier}{costs})"
+def counted(base: str, count: int, pool: NodePool, price: float | None, currency: str) -> str:
+    costs = f", {price:,.2f} {currency} an hour each" if price is not None else ", of unknown price"
+    return f"{base}: {units.many(count, 'node')} of pool {pool.name} ({pool.tier}{costs})"
 
 
 def released(kind: DrainKind, use: float | None, pods: int, since: Instant) -> str:

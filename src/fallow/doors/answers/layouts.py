@@ -83,11 +83,13 @@ class StrandedNode(answers.Shape, frozen=True, kw_only=True):
 
 class RoomLeft(answers.Shape, frozen=True, kw_only=True):
     """Free GPUs, and how many of them fit nothing that usually comes (None: of that nothing is known). `causes` are of
-    all that is free, also of what is usable."""
+    all that is free, also of what is usable. `notes`: which nodes are in none of these figures, and what else is to be
+    said of them."""
 
     as_of: str | None
     free: float
     stranded: float | None
+    notes: tuple[str, ...]
     causes: tuple[StrandedCause, ...]
     nodes: tuple[StrandedNode, ...]
 
@@ -202,6 +204,7 @@ def _tell_room(packed: ConsolidationCycle) -> RoomLeft | None:
     return RoomLeft(
         as_of=answers.instant(packed.planned_at), free=round(free, 3),
         stranded=None if room.fragmented is None else round(room.fragmented * free, 3),
+        notes=room.notes,
         causes=tuple(
             StrandedCause(cause=str(cause), gpus=round(count, 2), words=CAUSES[str(cause)])
             for cause, count in causes if round(count, 2)

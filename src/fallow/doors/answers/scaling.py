@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from fallow.doors import answers
-from fallow.model import scaling, scaling_plan, units
+from fallow.model import price_book, scaling, scaling_plan, units
 from fallow.model.scaling import ScalingSight
 from fallow.model.scaling_plan import NodeStay, PolicyPlan, ScalingPlan
 from fallow.model.seen import Known
@@ -159,6 +159,7 @@ class ScalingPage(answers.Shape, frozen=True, kw_only=True):
     pods: tuple[WaitingTold, ...]
     nodes: tuple[NodeFate, ...]
     per_hour: float | None
+    currency: str = price_book.LIST_CURRENCY
     unseen: str | None
 
 
@@ -166,14 +167,16 @@ def show(plan: ScalingPlan | None, sight: ScalingSight | None, failure: str = ""
     """`plan` None: nobody has looked yet."""
     if plan is None:
         return ScalingPage(
-            as_of=None, policies=(), pods=(), nodes=(), per_hour=None, unseen=failure or "nobody has looked yet"
+            as_of=None, policies=(), pods=(), nodes=(), per_hour=None, currency=price_book.LIST_CURRENCY,
+            unseen=failure or "nobody has looked yet"
         )
     prices = find_prices(sight)
     boards = _count_gpus(plan, sight)
     policies = tuple(_tell_policy(each, sight, prices, boards) for each in plan.policies)
     return ScalingPage(
         as_of=units.rfc3339(plan.taken_at), policies=policies, pods=tuple(map(tell_pod, plan.pods)),
-        nodes=tuple(map(tell_node, plan.nodes)), per_hour=_change(policies), unseen=failure or plan.unseen or None,
+        nodes=tuple(map(tell_node, plan.nodes)), per_hour=_change(policies),
+        currency=price_book.LIST_CURRENCY if sight is None else sight.currency, unseen=failure or plan.unseen or None,
     )
 
 
@@ -323,7 +326,8 @@ def tell_of_node(page: ScalingPage, name: str) -> Iterator[tuple[str, str]]:
         for release in policy.releases:
             if release.node == name:
                 done = "it is let go" if policy.acts else f"AutoscalingPolicy {policy.name} would let it go"
-                saves = "" if release.per_hour is None else f"; that saves {release.per_hour:,.2f} an hour"
+                saved = release.per_hour
+                saves = "" if saved is None else f"; that saves {saved:,.2f} {page.currency} an hour"
                 yield "let go", f"{done}: {release.because}{saves}"
 
 
@@ -335,7 +339,7 @@ def tell_of_policy(page: ScalingPage, name: str) -> Iterator[tuple[str, str]]:
     yield "drives", f"{policy.driver}, {policy.provider}; {'acts' if policy.acts else 'recommends only'}"
     shares = ", ".join(f"{count} {tier}" for tier, count in policy.by_capacity_type.items())
     of = f" ({shares})" if shares else ""
-    cost = "" if policy.per_hour is None else f", {policy.per_hour:,.2f} an hour"
+    cost = "" if policy.per_hour is None else f", {policy.per_hour:,.2f} {page.currency} an hour"
     yield "nodes", f"{policy.nodes}{of}{cost}; there should be {policy.desired}"
     use = "cannot tell" if policy.utilization is None else f"{policy.utilization:.0%}"
     yield "use", f"{use}; {answers.many(policy.pending_pods, 'pod')} waiting for a node"
@@ -349,6 +353,8 @@ def tell_of_policy(page: ScalingPage, name: str) -> Iterator[tuple[str, str]]:
         yield "plan", policy.because
     for gang in policy.gangs:
         yield "together", f"{gang.because} ({gang.reason})"
+    for node in policy.in_flight:
+        yield "coming", f"{answers.many(node.count, 'node')} of {node.pool} ({node.capacity_type}), since {node.since}"
     for stock in policy.sold_out:
         yield "sold out", f"{stock.pool} {stock.capacity_type} until {stock.until}, {stock.failures} times in a row"
     if policy.spot_advice is not None:

@@ -16,7 +16,7 @@ from fallow.doors.answers import money
 from fallow.doors.answers import rows as telling
 from fallow.doors.answers import suspects as suspecting
 from fallow.doors.answers import workloads as rows
-from fallow.model import cluster, decision, kinds, marks, price_book, shares, units, usage
+from fallow.model import bills, cluster, decision, kinds, marks, price_book, shares, units, usage
 from fallow.model.patterns import Pattern
 from fallow.model.seen import Absent, Known, Unseen, sure
 from fallow.model.units import Instant, Seconds
@@ -66,9 +66,13 @@ class VerdictCount(answers.Shape, frozen=True, kw_only=True):
 
 
 class IdleCost(answers.Shape, frozen=True, kw_only=True):
-    """`per_hour` of the idle GPUs whose price is known; None where that is none of them. `unpriced`: most first."""
+    """`per_hour` of the idle GPUs whose price is known; None where that is none of them. `partly_per_hour`: of it, GPUs
+    of workloads that are not idle as a whole, and so in no list of idle ones. `unpriced`: most first."""
 
     per_hour: float | None
+    partly_per_hour: float | None = None
+    partly_gpus: int = 0
+    partly_workloads: int = 0
     currency: str
     is_list: bool = True
     unpriced_gpus: int
@@ -263,14 +267,22 @@ def _add_boards(nodes: Sequence[cluster.Node]) -> int:
 
 
 def _add_up(view: rows.Selection, book: price_book.ModelPrices) -> IdleCost:
-    found = [telling.make_bill(one, book) for one in view.workloads if one.idle]
+    partly = [one for one in view.workloads if one.is_partly_idle]
+    rest = [telling.make_bill(one, book) for one in partly]
+    found = [telling.make_bill(one, book) for one in view.workloads if one.idle and not one.is_partly_idle] + rest
     unpriced, is_priced = money.list_unpriced(found), any(bill.priced for bill in found)
     return IdleCost(
-        per_hour=round(float(sum(bill.amount for bill in found)), 2) if is_priced or not unpriced else None,
+        per_hour=_round_money(found) if is_priced or not unpriced else None,
+        partly_per_hour=_round_money(rest) if any(bill.priced for bill in rest) else None,
+        partly_gpus=sum(one.idle for one in partly), partly_workloads=len(partly),
         currency=next((bill.currency for bill in found), price_book.LIST_CURRENCY),
         is_list=all(bill.is_list for bill in found), unpriced_gpus=sum(each.gpus for each in unpriced),
         unpriced=unpriced,
     )
+
+
+def _round_money(found: Sequence[bills.Bill]) -> float:
+    return round(float(sum(bill.amount for bill in found)), 2)
 
 
 def _count_verdicts(view: rows.Selection) -> Iterator[VerdictCount]:

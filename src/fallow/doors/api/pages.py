@@ -25,6 +25,10 @@ _NOT_BUILT: Final = b"""<!doctype html><html lang="en"><meta charset="utf-8"><ti
 <p>The API works: see <a href="/api/openapi.json">/api/openapi.json</a>. To have the pages, run <code>npm ci</code> and
 <code>npm run build</code> in the folder <code>ui</code> of the source, and start fallow again.</p></html>
 """
+_NOT_THERE: Final = b"""<!doctype html><html lang="en"><meta charset="utf-8"><title>fallow</title>
+<h1>There is nothing at this address</h1>
+<p><a href="/">Overview</a></p></html>
+"""
 
 
 class BuiltFile(msgspec.Struct, frozen=True):
@@ -63,6 +67,9 @@ class BuiltPages:
             found = self._files.get(INDEX)
             if found is None:
                 return Response(_NOT_BUILT, media_type="text/html", headers={"Cache-Control": "no-cache"})
+        if found is None and "text/html" in request.headers.get("accept", ""):  # a person, who is led home
+            index = self._files.get(INDEX)
+            return Response(index.body if index else _NOT_THERE, 404, media_type="text/html")
         if found is None:
             return Response("404: there is nothing here\n", 404, media_type="text/plain")
         return _send(found, request)

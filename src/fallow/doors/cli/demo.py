@@ -302,13 +302,13 @@ def demo(**asked: Any) -> None:
 
 
 def _run(asked: dict[str, Any]) -> int:
-    is_watched, stays = sys.stdout.isatty(), asked["stay"]
+    is_watched, stays, faults = sys.stdout.isatty(), asked["stay"], read_faults(asked["faults"])
+    past = choose_past(asked["hours"], asked["seed"], asked["nodes"], asked["trace"])
     how = Playing(
-        hours=asked["hours"], port=find_port(asked["port"]), speed=asked["speed"], faults=read_faults(asked["faults"]),
+        hours=asked["hours"], port=find_port(asked["port"]), speed=asked["speed"], faults=faults,
         is_watched=is_watched, stays=is_watched if stays is None else stays,
         dashboard_port=find_port(asked["dashboard_port"], DASHBOARD_PORT, "--dashboard-port"),
     )
-    past = choose_past(how.hours, asked["seed"], asked["nodes"], asked["trace"])
     show.sentence(past.summary, *past.notes)
     logging.getLogger("fallow").addHandler(logging.NullHandler())  # what the controller would log is in the picture
     logging.getLogger("fallow").propagate = False

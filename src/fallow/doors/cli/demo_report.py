@@ -67,7 +67,7 @@ def tell(day: DayTold, measured: Sequence[str]) -> None:
     click.echo()
     show.sentence(day.title)
     money = _tell_money(day, day.books) if day.books else ()
-    for sentence in (*money, *_tell_deeds(day), *_tell_shared(day.shared), *day.nodes):
+    for sentence in (*money, *_tell_deeds(day), *_tell_shared(day.shared, day.books), *day.nodes):
         show.sentence(f"  {sentence}")
     if day.sums.frozen_ticks or day.sums.lost_ticks:
         cycles = f"{day.sums.frozen_ticks} cycles frozen, {day.sums.lost_ticks} without a decision"
@@ -140,7 +140,7 @@ def _tell_deeds(day: DayTold) -> Iterator[str]:
     )
 
 
-def _tell_shared(shared: DayShared) -> Iterator[str]:
+def _tell_shared(shared: DayShared, books: demo_books.DayBooks | None) -> Iterator[str]:
     if not shared.by_way:
         return
     ways = ", ".join(f"{count} {way}" for way, count in shared.by_way.items())
@@ -148,7 +148,12 @@ def _tell_shared(shared: DayShared) -> Iterator[str]:
     who = f"{units.many(many, 'workload')} that asked for whole GPUs ran on parts of them ({ways})"
     hurt = ", ".join(shared.taken_back)
     back = f"; sharing hurt {hurt}, whose next pods have whole GPUs" if hurt else ""
-    yield f"{who}, which left {shared.spared_gpu_hours:,.1f} GPU-hours to others{back}"
+    yield f"{who}: they held {shared.spared_gpu_hours:,.1f} GPU-hours less than they asked for{back}"
+    if books is not None and (saved := books.find_saving(SavingKind.sharing)):
+        yield (
+            f"of sharing the books, and the Cost page, count {saved.gpu_hours:,.1f} GPU-hours as freed: another "
+            "figure, of all pods on parts, and only while several of them were on one GPU"
+        )
 
 
 def _by_namespace(books: demo_books.DayBooks) -> dict[str, float]:

@@ -361,7 +361,7 @@ pack = main.SpellingGroup("pack", context_settings=main.CONTEXT, commands=[
     _command(
         "simulate", _simulate, [
             *pack_scenes.options(), policy_option("Auto", multiple=True),
-            click.Option(["--svg"], metavar="FILE", help="Write the curves as SVG."),
+            plot.svg_option("Write the curves as SVG."),
         ],
         "How full the GPUs get when pods arrive one by one.",
         "Let the pods of a trace arrive one by one, or pods like those of the live cluster, and tell how full the GPUs "

@@ -89,7 +89,16 @@ def _tell_money(cost: statuses.IdleCost) -> str:
         return f"what idle GPUs cost is not known; without a price: {unpriced}"
     also = f"; without a price: {unpriced}" if unpriced else ""
     said = money.say_hourly(cost.per_hour, cost.currency, is_list=cost.is_list)
-    return f"idle GPUs cost {said}{also}"
+    return f"idle GPUs cost {said}{_tell_partly(cost)}{also}"
+
+
+def _tell_partly(cost: statuses.IdleCost) -> str:
+    """What no list of idle workloads adds up to."""
+    if not cost.partly_per_hour:
+        return ""
+    said = money.say_hourly(cost.partly_per_hour, cost.currency, is_list=False)
+    rest = f"{many(cost.partly_gpus, 'GPU')} of {many(cost.partly_workloads, 'workload')}"
+    return f"; {said} of it for {rest} that {'is' if cost.partly_workloads == 1 else 'are'} not idle as a whole"
 
 
 def _tell_unpriced(part: money.Unpriced) -> str:

@@ -7,6 +7,7 @@ Invariant: a number that is not finite is not drawn; labels are shown, never obe
 
 import itertools
 import math
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from xml.sax import saxutils
@@ -152,6 +153,23 @@ def _legend(chart: Chart) -> Iterator[str]:
         yield "  curves: " + ", ".join(curve.label for curve in chart.curves)
     for mark in chart.marks:
         yield f"  {mark.letter[:1]}  {mark.label}"
+
+
+def check_file(svg: str) -> None:
+    """What can be known of a file before anything is worked out for it. Raises ValueError."""
+    path = Path(svg.replace("\0", ""))
+    why = next((why for is_so, why in (
+        ("\0" in svg, "embedded null byte"), (path.is_dir(), "Is a directory"),
+        (not path.parent.exists(), "No such file or directory"),
+        (not path.parent.is_dir(), "Not a directory"),
+        (not os.access(path if path.exists() else path.parent, os.W_OK), "Permission denied"),
+    ) if is_so), "")
+    if why:
+        raise ValueError(f"{svg} cannot be written: {why}")
+
+
+def svg_option(help: str) -> click.Option:
+    return click.Option(["--svg"], metavar="FILE", help=help, callback=show.checked(check_file))
 
 
 def save(chart: Chart, svg: str | None) -> None:

@@ -23,7 +23,7 @@ from fallow.model import price_book, units
 
 _WEEK: Final = "7d"
 _OF_WORKLOAD: Final = "namespace,controllerKind,controller"
-_KINDS: Final = {"idle": "idle", "neverUsed": "never used", "smallUse": "small use"}
+_KINDS: Final = {"idle": "idle", "neverUsed": "idle since start", "smallUse": "small use"}
 
 
 class ReportPage(answers.Shape, frozen=True, kw_only=True):
@@ -100,8 +100,11 @@ def _sum_waste(found: waste.WastePage) -> str:
     unknown = f"; of {found.unknown} it is not known" if found.unknown else ""
     counts = ", ".join(f"{waste.count(found.lines, kind)} {said}" for kind, said in _KINDS.items())
     by_list = " at list price" if found.is_list else ""
+    of_week = any(line.use is not None or line.wasted is not None for line in found.lines)
+    since = "Idle since start: from when the pods that run now began. " if waste.count(found.lines, "neverUsed") else ""
+    since += f"USE% and UNUSED are of the last {_WEEK}, whatever ran then. " if of_week else ""
     now = f"Idle GPUs cost {found.per_hour:,.2f} {found.currency} an hour now{by_list}{week}{unknown}. {counts}."
-    return show.fold(f"{now} Each with its evidence: fallow why KIND/NAME -n NAMESPACE")
+    return show.fold(f"{now} {since}Each with its evidence: fallow why KIND/NAME -n NAMESPACE")
 
 
 # ---- report ----------------------------------------------------------------------------------------------------------

@@ -57,9 +57,9 @@ def _draw(page: scaling.ScalingPage, *, everything: bool) -> Iterator[str]:
                         "with one.")
         return
     for policy in page.policies:
-        yield _draw_policy(policy)
+        yield _draw_policy(policy, page.currency)
     if any(policy.grows or policy.releases for policy in page.policies):
-        yield _tell_cost(page.per_hour)
+        yield _tell_cost(page.per_hour, page.currency)
     if page.pods:
         rows = [(f"{one.namespace}/{one.pod}", one.held or one.fit, one.where or "-", one.because) for one in page.pods]
         yield show.grid(("WAITING POD", "MEANS", "WHERE", "WHY"), rows, below=("WHY",))
@@ -72,15 +72,15 @@ def _draw(page: scaling.ScalingPage, *, everything: bool) -> Iterator[str]:
         yield show.fold(f"{hidden} in use or nobody's to let go are not shown; --all shows them.")
 
 
-def _tell_cost(per_hour: float | None) -> str:
+def _tell_cost(per_hour: float | None, currency: str) -> str:
     if per_hour is None:
         return show.fold("What this costs or saves together is not known: a price is missing.")
-    return f"Together this {'costs' if per_hour > 0 else 'saves'} {abs(per_hour):,.2f} an hour."
+    return f"Together this {'costs' if per_hour > 0 else 'saves'} {abs(per_hour):,.2f} {currency} an hour."
 
 
-def _draw_policy(policy: scaling.PolicyScaling) -> str:
+def _draw_policy(policy: scaling.PolicyScaling, currency: str) -> str:
     found = list(scaling.tell_of_policy(scaling.ScalingPage(
-        as_of=None, policies=(policy,), pods=(), nodes=(), per_hour=None, unseen=None
+        as_of=None, policies=(policy,), pods=(), nodes=(), per_hour=None, currency=currency, unseen=None
     ), policy.name))
     width = max(len(about) for about, _ in found)
     lines = [f"  {about:<{width}}  {show.fold(sentence, width + 4)}" for about, sentence in found]

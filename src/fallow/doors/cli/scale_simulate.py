@@ -36,7 +36,6 @@ _NOTES = (
 )
 
 
-_LONG = 2.0  # days: more of them take longer than one waits without a word
 _KEPT = (
     "No promise was broken: no pod was sent away without room elsewhere, nothing was grown twice, no node is left "
     "cordoned."
@@ -57,13 +56,15 @@ def simulate(trace: str, days: float, seed: int, faults: bool, output: str) -> N
     found, notes = _read_jobs(trace, days, seed)
     if not found:
         raise click.UsageError(show.plain(f"--trace: nobody asks for GPUs in the first {days:g} days of {trace}"))
-    if sys.stderr.isatty() and days > _LONG:
-        show.tell(f"Playing {days:g} days, which takes a minute or so; --days {_LONG:g} takes seconds ...")
+    hours = play.count_hours(days)
     if faults:
-        _tell_troubled(interrupts.run_busily(play.play_troubled(found, days, seed=seed)), notes, output)
+        with show.progress(f"playing {days:g} days", hours) as tell:
+            month = interrupts.run_busily(play.play_troubled(found, days, seed=seed, tell=tell))
+        _tell_troubled(month, notes, output)
         return
-    results = interrupts.run_busily(play.compare(found, days, seed=seed))
-    results.append(interrupts.run_busily(play.play_untuned(found, days, seed=seed)))
+    with show.progress(f"playing {days:g} days, three times", 3 * hours) as tell:
+        results = interrupts.run_busily(play.compare(found, days, seed=seed, tell=tell))
+        results.append(interrupts.run_busily(play.play_untuned(found, days, seed=seed, tell=tell)))
     if show.data({"trace": trace, "days": days, "seed": seed, "results": msgspec.to_builtins(results)}, output):
         return
     ours = results[0]

@@ -225,7 +225,7 @@ tune = click.Command(
         click.Option(["--today"], type=pasts.Duration(), default="30m", show_default=True,
                      help="The window in use now."),
         *backtest.playing_options(),
-        click.Option(["--svg"], metavar="FILE", help="Write the chart as SVG."),
+        plot.svg_option("Write the chart as SVG."),
         click.Option(["-o", "--output"], type=click.Choice(["table", "wide", "json", "yaml", "policy"]),
                      default="table", show_default=True, help="How to show it; policy: as IdlePolicies to apply."),
     ],

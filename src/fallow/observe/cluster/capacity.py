@@ -14,7 +14,7 @@ import msgspec
 
 from fallow import names
 from fallow.model import classes, cluster, kinds, quantities
-from fallow.model.capacity import LOSES_WORK, Machine, Needs
+from fallow.model.capacity import LOSES_WORK, OF_ITS_NODE, Machine, Needs
 from fallow.model.classes import ContainerText, WorkClass, WorkFacts
 from fallow.model.scaling import NodeToleration
 from fallow.observe.cluster import objects, pods
@@ -260,7 +260,7 @@ def why_fixed(meta: pods.PodMeta, spec: CountedSpec, work: WorkClass, *, frees_a
     if names.MIRROR_POD in marks or (controller is None and not (frees_alone and is_evictable)):
         return "has no controller that would make it again"
     if controller == "DaemonSet":
-        return "belongs to its node"
+        return OF_ITS_NODE
     if (work is WorkClass.training or controller in kinds.LASTING) and not is_evictable:
         return LOSES_WORK
     if marks.get(names.KARPENTER_DO_NOT_DISRUPT) == "true" or marks.get(names.SAFE_TO_EVICT) == "false":

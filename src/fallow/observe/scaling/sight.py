@@ -50,6 +50,7 @@ class ScalingSources(msgspec.Struct, frozen=True, kw_only=True):
     past: Callable[[str], DemandPast | None] = lambda policy: None
     status: Callable[[ScalingPolicy], Mapping[str, object]] = lambda policy: policy.status
     namespace: str = ""
+    currency: str = "USD"
     patience: Seconds = clouds.PATIENCE
 
 
@@ -144,7 +145,7 @@ class ScalingEyes:
             shapes=self._find_shapes(known, cloudy), prices=self._find_prices(known, cloudy),
             limits=self._sources.limits(now),
             past={each.name: found for each in known if (found := self._sources.past(each.name)) is not None},
-            measured=unmeasured,
+            measured=unmeasured, currency=self._sources.currency,
         )
 
     async def find_drivers(self, now: Instant) -> Input[DriversSeen]:

@@ -59,17 +59,37 @@ class MonthResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     ticks: int
 
 
+Tell = Callable[[object], None]  # hears of every hour that was played
+
+
+def _tell_nobody(hour: object) -> None:
+    pass
+
+
 async def play(
-    name: str, jobs: Sequence[GpuJob], days: float, make: Callable[[Scene], Scaler], *, seed: int
+    name: str, jobs: Sequence[GpuJob], days: float, make: Callable[[Scene], Scaler], *, seed: int,
+    tell: Tell = _tell_nobody,
 ) -> MonthResult:
     """With a zone that has no spot machines now and then, and spot machines that are taken back."""
     scene = Scene(jobs, list(pools.list_groups()), MONDAY, seed=seed, droughts=list(_plan_droughts(days, seed)))
     scaler, end, ticks = make(scene), MONDAY + days * DAY, 0
     while scene.now < end:
+        before = scene.now
         scene.advance(min(end, scaler.next_look()))
         await scaler.tick()
         ticks += 1
+        _tell_hours(before, scene.now, tell)
     return add_up(name, scene, scaler, ticks)
+
+
+def count_hours(days: float) -> int:
+    """How often one play tells."""
+    return int(days * DAY / HOUR)
+
+
+def _tell_hours(before: Instant, now: Instant, tell: Tell) -> None:
+    for hour in range(int((before - MONDAY) / HOUR), int((now - MONDAY) / HOUR)):
+        tell(hour)
 
 
 def _plan_droughts(days: float, seed: int) -> Iterator[Drought]:
@@ -84,16 +104,20 @@ def make_ours(scene: Scene) -> Ours:
     return Ours(scene, pools.read_policy())
 
 
-async def compare(jobs: Sequence[GpuJob], days: float, *, seed: int) -> list[MonthResult]:
+async def compare(
+    jobs: Sequence[GpuJob], days: float, *, seed: int, tell: Tell = _tell_nobody
+) -> list[MonthResult]:
     """Ours, and the rival, on the same demand."""
-    ours = await play("fallow", jobs, days, make_ours, seed=seed)
-    return [ours, await play("requests only", jobs, days, Rival, seed=seed)]
+    ours = await play("fallow", jobs, days, make_ours, seed=seed, tell=tell)
+    return [ours, await play("requests only", jobs, days, Rival, seed=seed, tell=tell)]
 
 
-async def play_untuned(jobs: Sequence[GpuJob], days: float, *, seed: int) -> MonthResult:
+async def play_untuned(
+    jobs: Sequence[GpuJob], days: float, *, seed: int, tell: Tell = _tell_nobody
+) -> MonthResult:
     """Ours, by a policy in which nothing is set but that spot may be all there is: these jobs want it or refuse it."""
     policy = pools.read_policy({"spotInstancePercentage": 1.0})
-    return await play("fallow, defaults", jobs, days, lambda scene: Ours(scene, policy), seed=seed)
+    return await play("fallow, defaults", jobs, days, lambda scene: Ours(scene, policy), seed=seed, tell=tell)
 
 
 class TroubledMonth(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -105,17 +129,21 @@ class TroubledMonth(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     broken: list[str]
 
 
-async def play_troubled(jobs: Sequence[GpuJob], days: float, *, seed: int) -> TroubledMonth:
+async def play_troubled(
+    jobs: Sequence[GpuJob], days: float, *, seed: int, tell: Tell = _tell_nobody
+) -> TroubledMonth:
     """Ours, with everything that can go wrong; it then has three hours to put all in order."""
     droughts = list(faults.plan_droughts(MONDAY, days, seed))
     scene = Scene(jobs, list(faults.list_groups()), MONDAY, seed=seed, droughts=droughts)
     ours, planned, ticks = make_ours(scene), faults.plan_faults(MONDAY, days, seed), 0
     trouble = faults.MonthTrouble(ours, planned, seed)
     while scene.now < MONDAY + days * DAY:
+        before = scene.now
         scene.advance(min(ours.next_look(), scene.now + PACE if trouble.is_near() else trouble.next_at()))
         trouble.strike()
         await ours.tick()
         ticks += 1
+        _tell_hours(before, scene.now, tell)
     came = Counter(fault.name for fault in planned)
     return TroubledMonth(
         result=add_up("fallow", scene, ours, ticks), faults=dict(came), killed=ours.killed,

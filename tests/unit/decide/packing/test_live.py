@@ -140,6 +140,21 @@ def test_what_usually_comes_is_the_last_week_if_that_is_enough() -> None:
     assert len(settle([machine("a")], *old, *many).sample) == 200
 
 
+def test_who_chose_its_node_in_a_way_that_is_not_read_usually_comes_for_what_it_runs_on() -> None:
+    machines = [machine("a"), machine("b", product="Tesla-T4")]
+    pods = [tenant("p", "b", unclear="requires nodes by affinity"), tenant("q", "a")]
+    found = settle(machines, *pods, tenant("r", unclear="requires nodes by affinity"))
+    assert [(pod.name, pod.models) for pod in found.sample] == [("ml/p", ("Tesla-T4",)), ("ml/q", ())]
+    assert found.notes == (
+        "1 pod chose nodes in a way that packing does not read: it is taken to accept the GPU model on which it runs",
+    )
+
+
+def test_who_belongs_to_its_node_is_nobody_who_usually_comes() -> None:
+    found = settle([machine("a")], tenant("exporter", "a", gpus=0, fixed="belongs to its node"), tenant("p", "a"))
+    assert [pod.name for pod in found.sample] == ["ml/p"]
+
+
 def test_where_nothing_ever_came_nothing_is_fragmented_and_nothing_is_0() -> None:
     found = settle([machine("a")])
     assert packing.make_tables(found.room.nodes, found.sample) is None
@@ -158,3 +173,9 @@ def test_what_is_left_out_is_not_in_the_figures_of_the_cluster_and_is_said() -> 
     room = packing.measure_room(Capacity(machines, (tenant("p", "a"), tenant("q", "m")), "c", 0), NOW)
     assert (room.gpus, room.allocated_gpus, room.nodes) == (2, 1.0, {"a"})
     assert room.notes == ("1 node left out: it is cut by MIG",)
+
+
+def test_of_who_waits_and_cannot_be_judged_it_is_said_that_nobody_can_tell() -> None:
+    found = settle([machine("a")], tenant("p", unclear="requires nodes by affinity"))
+    standing = packing.stand(found, packing.prepare("FGD", found.room.nodes, found.sample))
+    assert [(each.node, each.why) for each in standing.waiting] == [(None, "cannot tell: requires nodes by affinity")]

@@ -91,12 +91,13 @@ def test_a_policy_says_what_it_did_and_what_it_would_do(
 
 def test_what_is_stranded_is_told_with_its_causes_and_its_nodes() -> None:
     room = ClusterRoom(
-        gpus=16, allocated_gpus=8.0, fragmented=0.25, stranded={"a": 0.5, "b": 1.5},
+        gpus=16, allocated_gpus=8.0, fragmented=0.25, stranded={"a": 0.5, "b": 1.5}, notes=("1 node left out",),
         free_by_cause={fragments.Cause.Satisfied: 6.0, fragments.Cause.LackGpu: 2.0, fragments.Cause.NoAccess: 0.0},
     )
     told = show(packed=ConsolidationCycle(room=room, planned_at=NOW)).room
     assert told is not None
     assert (told.free, told.stranded, told.as_of) == (8.0, 2.0, "2026-11-17T14:47:00Z")
+    assert told.notes == ("1 node left out",)
     assert [(each.cause, each.gpus) for each in told.causes] == [("q3_satisfied", 6.0), ("q2_lack_gpu", 2.0)]
     assert [(each.node, each.gpus) for each in told.nodes] == [("b", 1.5), ("a", 0.5)]
 

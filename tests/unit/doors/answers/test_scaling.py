@@ -6,8 +6,9 @@ from tests.unit.decide.scaling.stage import NOW, daemon, long_unneeded, look, no
 
 from fallow.doors.answers import scaling
 from fallow.doors.cli import scale_plan
+from fallow.model import scaling_status
 from fallow.model.policies.scaling import ScalingMode
-from fallow.model.scaling import DemandPast, ScalingMemory, ScalingSight
+from fallow.model.scaling import DemandPast, InFlight, ScalingMemory, ScalingSight
 from fallow.model.scaling_plan import DemandGuess, ScalingPlan
 from fallow.model.seen import Known
 
@@ -34,7 +35,7 @@ def test_what_would_go_is_told_with_what_it_saves() -> None:
     assert page_of(quiet()).per_hour == -4.0
     lines = dict(scaling.tell_of_node(page_of(quiet()), "n2"))
     assert lines["let go"].startswith("AutoscalingPolicy")
-    assert "saves 4.00 an hour" in lines["let go"]
+    assert "saves 4.00 USD an hour" in lines["let go"]
 
 
 def test_a_price_that_is_not_known_is_no_nought() -> None:
@@ -85,7 +86,7 @@ def test_a_guess_is_told_with_how_far_off_it_was() -> None:
 def test_the_table_names_what_goes_and_hides_who_works() -> None:
     drawn = scale_plan.draw(page_of(quiet()), "As somebody saw it")
     assert "let go" in drawn
-    assert "Together this saves 4.00 an hour." in drawn
+    assert "Together this saves 4.00 USD an hour." in drawn
     assert "n2" in drawn
     assert "n0" not in drawn
     assert "2 nodes in use or nobody's to let go are not shown" in drawn
@@ -93,10 +94,27 @@ def test_the_table_names_what_goes_and_hides_who_works() -> None:
 
 
 def test_the_table_says_what_is_added_costs_or_that_nobody_knows() -> None:
-    for price, said in ((8.0, "Together this costs 8.00 an hour."), (None, "a price is missing")):
+    for price, said in ((8.0, "Together this costs 8.00 USD an hour."), (None, "a price is missing")):
         waits = sight(policy(pool(price=price)), pod("w", 1))
         assert said in scale_plan.draw(page_of(waits, ScalingMemory()), "")
     assert "Together" not in scale_plan.draw(page_of(quiet(), ScalingMemory()), "")
+
+
+def test_money_is_said_in_the_currency_of_the_books() -> None:
+    waits = msgspec.structs.replace(sight(policy(pool(price=8.0)), pod("w", 1)), currency="EUR")
+    drawn = scale_plan.draw(page_of(waits, ScalingMemory()), "")
+    assert "Together this costs 8.00 EUR an hour." in drawn
+    assert "8.00 EUR an hour each" in drawn
+
+
+def test_nodes_that_are_on_their_way_are_listed() -> None:
+    said = {"inFlight": scaling_status.write_in_flight((
+        InFlight(pool="main", tier=pool().tier, count=1, base=0, token="t", since=NOW - 100),
+    ))}
+    page = page_of(sight(policy(status=said), pod("w", 1)), ScalingMemory())
+    lines = dict(scaling.tell_of_policy(page, "default"))
+    assert lines["coming"] == f"1 node of main (on-demand), since {page.policies[0].in_flight[0].since}"
+    assert "there should be 1" in lines["nodes"]
 
 
 def test_without_a_policy_the_table_says_what_to_do() -> None:

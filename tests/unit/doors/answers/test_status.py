@@ -10,6 +10,7 @@ from fallow.decide.idle import plan as brain
 from fallow.doors.answers import rows as telling
 from fallow.doors.answers import status as statuses
 from fallow.doors.answers import workloads as rows
+from fallow.doors.cli import pages
 from fallow.model import bills, cluster, decision, long_memory, price_book, shares, usage
 from fallow.model.seen import Register, Unseen
 from fallow.stories import idle as stories
@@ -106,6 +107,22 @@ def test_money_is_of_idle_gpus_whose_price_is_known():
     assert (cost.per_hour, cost.currency, cost.unpriced_gpus) == (1.05, "USD", 1)
     given = page_of(world, book={**price_book.LIST, **price_book.read_prices(["H100-80GB-HBM3=2.00"])}).idle_cost
     assert (given.per_hour, given.unpriced_gpus) == (3.05, 0)
+
+
+def test_what_idle_gpus_of_workloads_cost_that_are_not_idle_as_a_whole_is_said_apart():
+    """The list of idle workloads has only the others, and is to add up."""
+    world = World()
+    node(world, "node-1", 8, product=T4)
+    world.workload("ml/known", gpus=[builders.idle(model=T4)])
+    world.workload("ml/half", gpus=[builders.idle(model=T4), builders.idle(model=T4), builders.busy(model=T4)])
+    page = page_of(world)
+    cost = page.idle_cost
+    assert [(row.name, row.cost.per_hour) for row in page.top] == [("known", 0.526)]
+    assert (cost.per_hour, cost.partly_per_hour, cost.partly_gpus, cost.partly_workloads) == (1.58, 1.05, 2, 1)
+    assert pages._tell_money(cost) == (
+        "idle GPUs cost $1.58 an hour at list price; $1.05 an hour of it for 2 GPUs of 1 workload that is not idle as "
+        "a whole"
+    )
 
 
 def test_a_price_that_nobody_knows_is_none():

@@ -9,6 +9,7 @@ from tests.unit.doors.api.test_reads import MANDATE
 
 from fallow.doors.answers import rows as listing
 from fallow.doors.answers import waste
+from fallow.doors.cli import reports
 
 ACK = {
     "gpuautoscaler.io/ack-until": "2026-11-15T16:00:00Z", "gpuautoscaler.io/ack-by": "user:ana",
@@ -36,3 +37,15 @@ async def advise(**workload):
 ], ids=["idle", "kept", "in-part", "opted-out"])
 async def test_advice_heeds_what_is_so(workload, says):
     assert (await advise(**workload)).startswith(says)
+
+
+def test_who_is_idle_since_its_pods_began_is_not_called_never_used_beside_the_use_of_a_week():
+    line = waste.WasteLine(
+        kind_of_waste="neverUsed", namespace="ml", kind="Deployment", name="llm-chat", gpus=2.0, idle_seconds=3600.0,
+        use=0.07, per_hour=1.0, wasted=20.0, helps="ask", more="fallow why",
+    )
+    page = waste.WastePage(currency="USD", is_list=False, lines=(line,), per_hour=1.0, wasted=20.0, unknown=0)
+    drawn = " ".join(reports._draw_waste("", page, "").split())
+    assert "never used" not in drawn
+    assert "idle since start ml Deployment/llm-chat 2 7%" in drawn
+    assert "Idle since start: from when the pods that run now began. USE% and UNUSED are of the last 7d" in drawn

@@ -562,6 +562,18 @@ async def test_the_dashboard_is_served_under_all_its_addresses(world, tmp_path):
             assert (await client.ask(path))[0] == 404
 
 
+@pytest.mark.parametrize(("is_built", "says"), [(True, b"<p>fallow</p>"), (False, b'<a href="/">Overview</a>')])
+async def test_who_is_lost_in_a_browser_is_led_home(world, tmp_path, is_built, says):
+    if is_built:
+        (tmp_path / "index.html").write_text("<!doctype html><p>fallow</p>")
+    async with serving(world, MANDATE, files=pages.read_files(tmp_path)) as client:
+        status, body, headers = await client.ask("/nope", headers={"Accept": "text/html,*/*"})
+        assert (status, says in body) == (404, True)
+        assert headers["Content-Type"].startswith("text/html")
+        status, body, _ = await client.ask("/nope")
+        assert (status, body) == (404, b"404: there is nothing here\n")
+
+
 async def test_where_the_dashboard_was_not_built_a_page_says_how(world):
     async with serving(world, MANDATE) as client:
         status, body, headers = await client.ask("/w/ml/Deployment/quiet")

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
@@ -24,7 +25,8 @@ from rich.style import Style
 from tests import ROOT
 
 from fallow import names
-from fallow.doors.cli import demo, demo_director, demo_gate, demo_nodes, demo_report, main
+from fallow.doors.answers import cost
+from fallow.doors.cli import demo, demo_books, demo_director, demo_gate, demo_nodes, demo_report, main
 from fallow.doors.cli import demo_view as view
 from fallow.model.units import HOUR, MINUTE, parse_instant, rfc3339
 from fallow.sim import backtest, cast, stage
@@ -233,6 +235,17 @@ def test_a_port_that_is_taken_is_said_and_another_is_offered() -> None:
     assert f"{port} is taken" in done.output
 
 
+@pytest.mark.parametrize("words", [("--faults", "fire"), ("--trace", "no-such-file.csv")], ids=["faults", "trace"])
+def test_what_was_typed_is_read_before_a_port_is_looked_for(
+    monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        monkeypatch.setattr(demo, "PORT", taken.getsockname()[1])
+        done = CliRunner().invoke(main.fallow, ["demo", *words])
+    assert done.exit_code in (2, 3)
+    assert "taken" not in done.output
+
+
 def test_the_usual_port_being_taken_stops_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         monkeypatch.setattr(demo, "PORT", taken.getsockname()[1])
@@ -404,3 +417,23 @@ async def test_a_notice_that_lapses_is_told(tmp_path: Path) -> None:
             await director.step()
     kinds = [(one.kind, one.text.partition(":")[0]) for one in director.look().feed]
     assert kinds.index(("notice", "ml/llm")) < kinds.index(("lapse", "ml/llm"))
+
+
+def test_hours_that_the_books_count_of_sharing_are_not_those_that_were_not_asked_for() -> None:
+    """The Cost page has another figure, which is said beside this one."""
+    shared = demo_report.DayShared(by_way={"on 1/8 by MPS": 2}, spared_gpu_hours=55.9, taken_back=())
+    line = cost.SavingLine(
+        type="sharing", baseline=9.0, actual=4.0, saved=5.0, gpu_hours=38.3, realised_gpu_hours=1.0, method="m",
+    )
+    nothing: Any = None
+    books = demo_books.DayBooks(
+        report=nothing, classes=nothing, budgets=nothing, given_back={}, counted={},
+        savings=cost.CostSavingsPage(
+            window=nothing, as_of="", currency="USD", lines=(line,), baseline=9.0, actual=4.0, saved=5.0,
+            freed_gpu_hours=0.0, dry_run_gpu_hours=0.0, dry_run_worth=0.0, roi=nothing,
+        ),
+    )
+    asked, booked = demo_report._tell_shared(shared, books)
+    assert asked.endswith("(2 on 1/8 by MPS): they held 55.9 GPU-hours less than they asked for")
+    assert booked.startswith("of sharing the books, and the Cost page, count 38.3 GPU-hours as freed: another figure")
+    assert len(list(demo_report._tell_shared(shared, None))) == 1

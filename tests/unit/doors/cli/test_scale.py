@@ -1,6 +1,7 @@
 """`fallow scale backtest`: who could have foretold the demand, on the real trace and on made ones."""
 
 import datetime
+import io
 import json
 import os
 import pathlib
@@ -8,7 +9,7 @@ import pathlib
 import pytest
 from click.testing import CliRunner, Result
 
-from fallow.doors.cli import main
+from fallow.doors.cli import main, scale_simulate
 
 HEADER = "vc,time,total_gpu,running_gpu,pending_gpu"
 
@@ -87,6 +88,19 @@ def test_a_simulated_day_is_told_beside_the_rival_and_the_bound() -> None:
     assert lines == ["WHO", "fallow", "requests", "fallow,", "the"]
     told = json.loads(simulate("--days", "0.5", "-o", "json").output)["results"]
     assert all(each["ratio"] > 1 for each in told)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("faults", [False, True])
+def test_how_far_it_is_stands_on_a_terminal(monkeypatch: pytest.MonkeyPatch, faults: bool) -> None:
+    monkeypatch.setattr("sys.stderr", told := Terminal())
+    scale_simulate.simulate("weekly", 0.5, 7, faults, "json")
+    assert "playing 0.5 days" in told.getvalue()
+    assert "100%" in told.getvalue()
 
 
 @pytest.mark.parametrize(("words", "code", "because"), [

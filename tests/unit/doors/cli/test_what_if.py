@@ -330,10 +330,21 @@ def test_a_trace_is_found_by_its_name_and_says_what_was_left_out(tmp_path: Path)
 
 
 @pytest.mark.parametrize(("where", "why"), [
-    ("no/such/folder/curve.svg", "No such file or directory"), ("/dev/full", "No space left on device"),
-    (".", "Is a directory"), ("a\0b", "embedded null byte"),
+    ("no/such/folder/curve.svg", "No such file or directory"), (".", "Is a directory"), ("a\0b", "embedded null byte"),
+    (f"{__file__}/curve.svg", "Not a directory"),
 ])
-def test_a_picture_that_cannot_be_written_is_said_and_nothing_else_is_lost(where: str, why: str) -> None:
+@pytest.mark.parametrize("words", [("tune", "--nodes", "1", "--hours", "1"), ("pack", "simulate")])
+def test_a_picture_that_cannot_be_written_is_said_before_anything_is_worked_out(
+    words: tuple[str, ...], where: str, why: str
+) -> None:
+    done = run(*words, "--svg", where)
+    assert done.exit_code == 2
+    assert f"cannot be written: {why}" in done.output
+    assert not done.stdout
+
+
+@pytest.mark.parametrize(("where", "why"), [("/dev/full", "No space left on device")])
+def test_a_picture_that_could_not_be_written_is_said_and_nothing_else_is_lost(where: str, why: str) -> None:
     done = run("tune", "--nodes", "1", "--hours", "1", "--svg", where)
     assert done.exit_code == 2
     assert why in done.output

@@ -8,7 +8,7 @@ import { Chart } from "../../parts/chart";
 import { Glyph } from "../../parts/Glyph";
 import { Answered, Head } from "../../parts/small";
 import { set, useAddress } from "../../route";
-import { CANNOT_TELL, dayName, money, NBSP, percent, tenth, time } from "../../words";
+import { CANNOT_TELL, dayName, money, NBSP, percent, tenth, ticks, time } from "../../words";
 import { emptyAt } from "./spend";
 
 const FIRST = 3;
@@ -157,7 +157,6 @@ function Burn({ of: { budget, limit, projected, burn, period }, currency }: { of
   const colour = bad ? "var(--bad)" : "var(--link)";
   const axis = 46;
   const levels = y(0) - TOP > 40 ? [limit, limit / 2, 0] : [limit, 0];
-  const ticks = [0, 1 / 3, 2 / 3, 1].map((f) => from + f * (to - from));
   return (
     <Chart
       height={HEIGHT + 20}
@@ -205,9 +204,14 @@ function Burn({ of: { budget, limit, projected, burn, period }, currency }: { of
                 </text>
               </>
             )}
-            {ticks.map((t, i) => (
-              <text class="ax" x={x(t)} y={HEIGHT + 16} text-anchor={i === 0 ? "start" : i === 3 ? "end" : "middle"}>
-                {i === 0 ? dayName(t).slice(4) : new Date(i === 3 ? t - 1 : t).getDate()}
+            {ticks(from, to).map((words, i) => (
+              <text
+                class="ax"
+                x={x(from + (i / 3) * (to - from))}
+                y={HEIGHT + 16}
+                text-anchor={i === 0 ? "start" : i === 3 ? "end" : "middle"}
+              >
+                {words}
               </text>
             ))}
           </>

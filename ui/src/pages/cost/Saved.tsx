@@ -57,6 +57,7 @@ function Lines({ page }: { page: CostSavingsPage }) {
     cell: (row) => <b>{money(row.saved, currency)}</b>,
     sum: money(page.saved, currency),
   };
+  const freed = (row: (typeof shown)[number]) => (isPrice(row) ? <span class="q">price only</span> : tenth(row.freed));
   const isPrice = (row: (typeof shown)[number]) => !row.gpuHours;
   return (
     <>
@@ -66,7 +67,17 @@ function Lines({ page }: { page: CostSavingsPage }) {
           caption="What was saved, by how"
           rows={shown}
           columns={[
-            { unseen: "How", class: "nw", cell: (row) => <b>{WORDS[row.type]}</b>, sum: "Total" },
+            {
+              unseen: "How",
+              class: narrow ? undefined : "nw",
+              cell: (row) => (
+                <>
+                  <b>{WORDS[row.type]}</b>
+                  {narrow && <div class="q xs">{method(row)}</div>}
+                </>
+              ),
+              sum: "Total",
+            },
             narrow && saved,
             !narrow && {
               unseen: "Taken and not taken, drawn",
@@ -78,16 +89,26 @@ function Lines({ page }: { page: CostSavingsPage }) {
             {
               head: "GPU-hours freed",
               right: true,
-              cell: (row) => (isPrice(row) ? <span class="q">price only</span> : tenth(row.freed)),
+              cell: (row) => (
+                <>
+                  {freed(row)}
+                  {narrow && !isPrice(row) && <div class="q xs">{tenth(row.taken)} taken by others</div>}
+                </>
+              ),
               sum: tenth(tenths(shown.map((row) => row.freed))),
             },
-            { head: "taken by others", right: true, cell: (row) => !isPrice(row) && tenth(row.taken), sum: tenth(tenths(taken)) },
-            { head: "not taken", right: true, cell: (row) => !isPrice(row) && tenth(row.left), sum: tenth(tenths(left)) },
+            !narrow && {
+              head: "taken by others",
+              right: true,
+              cell: (row) => !isPrice(row) && tenth(row.taken),
+              sum: tenth(tenths(taken)),
+            },
+            !narrow && { head: "not taken", right: true, cell: (row) => !isPrice(row) && tenth(row.left), sum: tenth(tenths(left)) },
             !narrow && saved,
-            {
+            !narrow && {
               head: "how it is counted",
               class: "q xs how",
-              cell: (row) => row.method.replaceAll(" x ", " × ").replace(" - 1)", " − 1)"),
+              cell: method,
               sum: roi.ownCost > 0 ? <span class="q xs">fallow itself cost {money(roi.ownCost, currency)}</span> : "",
             },
           ]}
@@ -99,6 +120,8 @@ function Lines({ page }: { page: CostSavingsPage }) {
     </>
   );
 }
+
+const method = (row: SavingLine) => row.method.replaceAll(" x ", " × ").replace(" - 1)", " − 1)");
 
 const Freed = ({ taken, left }: { taken: number; left: number }) => (
   <svg width={WIDE} height="12" aria-hidden="true">

@@ -4,7 +4,7 @@ import { useState } from "preact/hooks";
 import type { States } from "../../api";
 import { at } from "../../clock";
 import { useNarrow } from "../../hooks";
-import { addUp, clock, dayName, shortDay, startOfDay, tenth, time } from "../../words";
+import { addUp, CANNOT_TELL, clock, dayName, hundredth, shortDay, startOfDay, tenth, time } from "../../words";
 import { Chart, Levels } from "../../parts/chart";
 
 type Part = "busy" | "idle" | "kept" | "unknown";
@@ -60,6 +60,13 @@ function Figures({ states, tops, total, x, y }: { states: States; tops: number[]
   );
 }
 
+/** The parts of a moment in a table: they add up as printed, where all of them are known. */
+export function moment(values: (number | null | undefined)[]): string[] {
+  const known = values.filter((v): v is number => typeof v === "number");
+  if (known.length < values.length) return values.map((v) => (typeof v === "number" ? hundredth(v) : CANNOT_TELL));
+  return addUp(known, 2).map(hundredth);
+}
+
 const value = (v: number | null | undefined) => (v === null || v === undefined ? "cannot tell" : v.toFixed(1));
 
 export function StatesChart({ states }: { states: States }) {
@@ -87,7 +94,7 @@ export function StatesChart({ states }: { states: States }) {
       caption="GPUs by state"
       table={[
         ["Time", "busy", "idle", "kept", "cannot tell", "free"],
-        ...listed.map((i) => [time(timeOf(i), now), ...PARTS.map((p) => value(states[p][i])), value(states.free[i])]),
+        ...listed.map((i) => [time(timeOf(i), now), ...moment([...PARTS.map((p) => states[p][i]), states.free[i]])]),
       ]}
       over={
         index !== null && (

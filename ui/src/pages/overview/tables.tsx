@@ -1,8 +1,8 @@
 // Three small tables of the overview: who holds it, why it is not paused yet, what we cannot tell. Each ends in a sum that agrees with the bar.
 import type { Overview } from "../../api";
 import { now } from "../../clock";
-import { count, localised, tenth } from "../../words";
-import { Head } from "../../parts/small";
+import { column, count, localised } from "../../words";
+import { Figure, Head } from "../../parts/small";
 import { type Column, Table } from "../../parts/Table";
 
 const MOST = 8;
@@ -13,8 +13,14 @@ function amounts<T extends { workloads: number; gpus: number }>(rows: T[]): Colu
   const sum = (of: (row: T) => number) => rows.reduce((total, row) => total + of(row), 0);
   return [
     { head: "workloads", right: true, cell: (r) => count(r.workloads), sum: count(sum((r) => r.workloads)) },
-    { head: "GPUs", right: true, cell: (r) => tenth(r.gpus), sum: tenth(sum((r) => r.gpus)) },
+    figures("GPUs", rows, (r) => r.gpus),
   ];
+}
+
+/** GPUs of every row, and their sum as it is printed. */
+function figures<T>(head: string, rows: T[], of: (row: T) => number): Column<T> {
+  const { each, sum } = column(rows.map(of));
+  return { head, right: true, cell: (row) => <Figure n={each[rows.indexOf(row)]!} />, sum: <Figure n={sum} /> };
 }
 
 export function WhoHolds({ overview }: { overview: Overview }) {
@@ -62,8 +68,8 @@ export function WhoHolds({ overview }: { overview: Overview }) {
                 </svg>
               ),
           },
-          { head: "idle", right: true, cell: (n) => tenth(n.idle), sum: tenth(sum(all, "idle")) },
-          { head: "kept", right: true, class: "q", cell: (n) => tenth(n.kept), sum: tenth(sum(all, "kept")) },
+          figures("idle", rows, (n) => n.idle),
+          { ...figures("kept", rows, (n) => n.kept), class: "q" },
         ]}
       />
     </section>

@@ -6,7 +6,7 @@ import { useTitle } from "../../hooks";
 import { Glyph } from "../../parts/Glyph";
 import { Answered, Head } from "../../parts/small";
 import { type Column, Table } from "../../parts/Table";
-import { CANNOT_TELL, gpus, money, plural, span, tenth, time, utc } from "../../words";
+import { CANNOT_TELL, gpus, hundredth, money, plural, span, tenth, time, utc } from "../../words";
 
 const hours = (n: number | null) => (n === null ? CANNOT_TELL : `${tenth(n)}\u00a0h`);
 const MODE = { acting: "Acting", "dry-run": "Dry run" } as const;
@@ -42,6 +42,7 @@ function Sight({ row, now }: { row: ClusterRow; now: number }) {
   );
 }
 
+const boards = (n: number | null) => (n === null ? CANNOT_TELL : hundredth(n));
 const figure = (row: ClusterRow, text: string) => (row.sight === "seen" ? text : <span class="q">not seen</span>);
 const paid = (row: ClusterRow, of: (costs: NonNullable<ClusterRow["costs"]>) => number) =>
   row.costs ? money(of(row.costs), row.costs.currency) : figure(row, "not told");
@@ -62,11 +63,11 @@ const columns = (sums: ClusterSums, now: number): Column<ClusterRow>[] => [
     sum: `${plural(sums.clusters, "cluster")} that ${sums.clusters === 1 ? "is" : "are"} seen`,
   },
   { head: "Mode", class: "nw", cell: (row) => (row.mode ? MODE[row.mode] : <span class="q">not seen</span>), sum: "" },
-  { head: "GPUs", right: true, cell: (row) => figure(row, gpus(row.total)), sum: gpus(sums.total) },
-  { head: "busy", right: true, cell: (row) => figure(row, gpus(row.busy)), sum: gpus(sums.busy) },
-  { head: "idle", right: true, cell: (row) => figure(row, gpus(row.idle)), sum: gpus(sums.idle) },
-  { head: "cannot tell", right: true, cell: (row) => figure(row, gpus(row.unknown)), sum: gpus(sums.unknown) },
-  { head: "free", right: true, cell: (row) => figure(row, gpus(row.free)), sum: gpus(sums.free) },
+  { head: "GPUs", right: true, cell: (row) => figure(row, boards(row.total)), sum: boards(sums.total) },
+  { head: "busy", right: true, cell: (row) => figure(row, boards(row.busy)), sum: boards(sums.busy) },
+  { head: "idle", right: true, cell: (row) => figure(row, boards(row.idle)), sum: boards(sums.idle) },
+  { head: "cannot tell", right: true, cell: (row) => figure(row, boards(row.unknown)), sum: boards(sums.unknown) },
+  { head: "free", right: true, cell: (row) => figure(row, boards(row.free)), sum: boards(sums.free) },
   {
     head: "given back, 30 d",
     right: true,

@@ -12,7 +12,7 @@ import { MiniPlot } from "./MiniPlot";
 import { ScalingPart } from "./Scaling";
 import { Changes, Policies, SharedPart, Stranded } from "./Sharing";
 import { useAddress } from "../../route";
-import { addUp, CANNOT_TELL, covered, gpus, money, percent, plural, span, tenth } from "../../words";
+import { addUp, CANNOT_TELL, column, covered, gpus, hundredth, money, percent, plural, span, tenth } from "../../words";
 
 type Filter = "all" | "trouble" | "shared";
 const inTrouble = (n: NodeRow) => n.exporter.state !== "up" || n.ready === false;
@@ -111,8 +111,10 @@ const NodeLine = ({
   currency,
   now,
   chosen,
+  held,
 }: {
   node: NodeRow;
+  held: number;
   plot: Plot | undefined;
   plan: NodePlan | undefined;
   currency: string;
@@ -121,15 +123,15 @@ const NodeLine = ({
 }) => (
   <tr class={chosen ? "cur" : undefined} id={`node-${node.name}`}>
     <td class="pl">{plot && <MiniPlot plot={plot} />}</td>
-    <td>
+    <td class="c-name">
       <b>{node.name}</b>
       {node.ready === false && <span class="bt xs"> not ready</span>}
     </td>
-    <td class="q nw">{node.layout}</td>
-    <td class="r n">
-      {gpus(node.held) === String(node.held) ? node.held : Number(node.held.toFixed(2))} <span class="q">of {node.gpus}</span>
+    <td class="q nw c-lay">{node.layout}</td>
+    <td class="r n nw c-held">
+      {hundredth(held)} <span class="q">of {node.gpus}</span>
     </td>
-    <td>
+    <td class="c-bar">
       <svg width="70" height="8" aria-hidden="true">
         {node.activity === null && node.held > 0 ? (
           <rect width="70" height="8" rx="2" fill="url(#p-unk)" />
@@ -141,15 +143,19 @@ const NodeLine = ({
         )}
       </svg>
     </td>
-    <td class={node.activity === null ? "r n q" : "r n"}>{node.activity === null && !node.held ? "not held" : percent(node.activity)}</td>
-    <td class="nw">
+    <td class={node.activity === null ? "r n q c-use" : "r n c-use"}>
+      {node.activity === null && !node.held ? "not held" : percent(node.activity)}
+    </td>
+    <td class="nw c-exp">
       <Exporter node={node} />
     </td>
-    <td class={node.exporter.state === "silent" ? "r n bt" : "r n"}>{node.newestSeconds === null ? "" : span(node.newestSeconds)}</td>
+    <td class={node.exporter.state === "silent" ? "r n bt c-new" : "r n c-new"}>
+      {node.newestSeconds === null ? "" : span(node.newestSeconds)}
+    </td>
     <td class="cv">
       <Coverage node={node} now={now} />
     </td>
-    <td class="r n q">{node.perHour === null ? "no price" : money(node.perHour, currency)}</td>
+    <td class="r n q c-cost">{node.perHour === null ? "no price" : money(node.perHour, currency)}</td>
     <td class="pn">
       {plan && (
         <>
@@ -196,8 +202,10 @@ function NodeTable({
     ["trouble", `Trouble ${n(inTrouble)}`],
     ["shared", `Shared ${n(isShared)}`],
   ];
+  const held = column(shown.map((x) => x.held));
+  const printed = new Map(shown.map((x, i) => [x.name, held.each[i]!]));
   const sum = (nodes: NodeRow[]) => ({
-    held: nodes.reduce((s, x) => s + x.held, 0),
+    held: nodes.reduce((s, x) => s + printed.get(x.name)!, 0),
     gpus: nodes.reduce((s, x) => s + x.gpus, 0),
     perHour: nodes.every((x) => x.perHour !== null) ? nodes.reduce((s, x) => s + x.perHour!, 0) : null,
   });
@@ -229,12 +237,12 @@ function NodeTable({
                   <th scope="rowgroup" colSpan={2}>
                     <b>{pool}</b> <span class="q">{plural(nodes.length, "node")}</span>
                   </th>
-                  <td class="q">{nodes[0]?.model}</td>
-                  <td class="r n q">
-                    {tenth(s.held)} of {s.gpus}
+                  <td class="q c-lay">{nodes[0]?.model}</td>
+                  <td class="r n q nw c-held">
+                    {hundredth(s.held)} of {s.gpus}
                   </td>
                   <td colSpan={5} />
-                  <td class="r n q">{s.perHour === null ? "" : money(s.perHour, currency)}</td>
+                  <td class="r n q c-cost">{s.perHour === null ? "" : money(s.perHour, currency)}</td>
                   <td />
                 </tr>
                 {nodes.map((node) => (
@@ -246,6 +254,7 @@ function NodeTable({
                     currency={currency}
                     now={now}
                     chosen={chosen === node.name}
+                    held={printed.get(node.name)!}
                   />
                 ))}
               </tbody>
@@ -255,11 +264,11 @@ function NodeTable({
             <tr>
               <td colSpan={2}>{plural(shown.length, "node")}</td>
               <td />
-              <td class="r n">
-                {tenth(all.held)} of {all.gpus}
+              <td class="r n nw c-held">
+                {hundredth(held.sum)} of {all.gpus}
               </td>
               <td colSpan={5} />
-              <td class="r n">{all.perHour === null ? "" : money(all.perHour, currency)}</td>
+              <td class="r n c-cost">{all.perHour === null ? "" : money(all.perHour, currency)}</td>
               <td />
             </tr>
           </tfoot>

@@ -5,7 +5,7 @@ import { useNow } from "../../clock";
 import { useTitle } from "../../hooks";
 import { Glyph, type GlyphName } from "../../parts/Glyph";
 import { Widening } from "./regrets";
-import { Answered, Copy, Head } from "../../parts/small";
+import { Answered, Copy, Figure, Head } from "../../parts/small";
 import { type Column, Table } from "../../parts/Table";
 import { workloadPath } from "../../route";
 import { count, minutes, plural, tenth } from "../../words";
@@ -69,7 +69,7 @@ const columns = (chosen: Policy | null | undefined): Column<Policy>[] => [
   },
   { head: "workloads", right: true, cell: (p) => count(p.matched) },
   { head: "idle", right: true, cell: (p) => count(p.idle) },
-  { head: "idle GPUs", right: true, cell: (p) => tenth(p.idleGpus) },
+  { head: "idle GPUs", right: true, cell: (p) => <Figure n={p.idleGpus} /> },
   { head: "paused", right: true, cell: (p) => count(p.paused) },
   { head: "kept", right: true, cell: (p) => count(p.acknowledged) },
   {

@@ -198,6 +198,9 @@ export function Stranded({ sharing: { room, unknown } }: { sharing: Sharing }) {
           </>
         )}
       </p>
+      {room.notes.length > 0 && (
+        <p class="q xs after">{room.notes.join("; ")}. What is free on nodes that are left out counts on the overview, and not here.</p>
+      )}
       {room.causes.length > 0 && (
         <table class="mini causes">
           <thead>
