@@ -321,7 +321,11 @@ async def test_a_file_of_the_first_layout_is_taken_over_with_all_it_holds(tmp_pa
 
 
 async def test_what_was_held_is_bounded_in_time(kept):
-    await play(kept, make_world(), 1)
-    assert await kept.held(NOW - DAY) != []
-    await kept.flush(NOW + 40 * DAY)
-    assert await kept.held(0.0) == []
+    latest, later = await play(kept, make_world(), 1), NOW + 40 * DAY
+    assert await kept.held(NOW - DAY, NOW + HOUR) != []
+    await kept.flush(later)
+    assert await kept.held(0.0, NOW + HOUR) != [], "by the clock alone nothing is forgotten"
+    plan = msgspec.structs.replace(latest.plan, at=later)
+    kept.put(chronicle.Chronicle().add(decision.Cycle(plan, latest.snapshot, (), "", 0.1), later))
+    await kept.flush(later + 2 * HOUR)
+    assert await kept.held(0.0, NOW + HOUR) == []
