@@ -10,8 +10,8 @@ import hashlib
 import itertools
 import operator
 import secrets
-from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Final, TypeAlias, TypeVar
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
@@ -114,13 +114,21 @@ def number(
     parts, keys = list(map(_part_of, whats)), list(map(_key_of, whats))
     pods, prices = list(map(_pod_of, whats)), list(map(_price_of, whats))
     number_prices(on, book, prices, ())
-    number_parts(on, book, parts)
-    number_pods(on, book, whats, pods, shared)
-    number_keys(on, book, keys)
     return NumberColumns(
-        map(book.parts.__getitem__, parts), map(book.keys.__getitem__, keys), map(book.pods.__getitem__, pods),
+        _look_up(book.parts, parts, lambda: number_parts(on, book, parts)),
+        _look_up(book.keys, keys, lambda: number_keys(on, book, keys)),
+        _look_up(book.pods, pods, lambda: number_pods(on, book, whats, shared)),
         map(book.prices.get, prices),
     )
+
+
+def _look_up(numbers: Mapping[N, int], wanted: Sequence[N], number_new: Callable[[], None]) -> Iterable[int]:
+    """Once for each, unless some have none yet: to find thousands of keys takes as long as to write them."""
+    found: list[Any] = list(map(numbers.get, wanted))
+    if None in found:
+        number_new()
+        found = list(map(numbers.__getitem__, wanted))
+    return found
 
 
 def number_parts(on: SqlSession, book: NumberBook, wanted: Iterable[tuple[str, str]]) -> None:
@@ -139,12 +147,7 @@ def number_parts(on: SqlSession, book: NumberBook, wanted: Iterable[tuple[str, s
     book.parts.update((part, book.parts[as_booked]) for part, as_booked in fresh.items())
 
 
-def number_pods(
-    on: SqlSession, book: NumberBook, whats: Iterable[Slice], uids: Iterable[str], shared: Collection[str]
-) -> None:
-    """`uids`: of the pods of `whats`, in the same order."""
-    if all(map(book.pods.__contains__, uids)):
-        return
+def number_pods(on: SqlSession, book: NumberBook, whats: Iterable[Slice], shared: Collection[str]) -> None:
     names = {what.pod_uid: what.pod_name for what in whats}
     fresh = [uid for uid in names if uid not in book.pods]
     book.pods.update(read_listed(on, questions.FIND_PODS, fresh))

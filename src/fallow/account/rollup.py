@@ -99,11 +99,11 @@ def _pack(rows: Sequence[Hours], width: int, most: int) -> tuple[list[bytes | No
         return _pack([() if at in set(odd) else row for at, row in enumerate(rows)], width, most)[0], odd
     values = np.array(flat, ">i8")
     digits = values.view(np.uint8).reshape(-1, 8)[:, 8 - width :].tobytes()
-    found, end = list[bytes | None](), 0
-    for row in rows:
-        begin, end = end, end + len(row) * width
-        known = digits[begin:end].rstrip(b"\xff")  # of a value that ends in such bytes these are put back
-        found.append(known + b"\xff" * (-len(known) % width) or None)
+    ends = list(itertools.accumulate([len(row) * width for row in rows], initial=0))
+    found: list[bytes | None] = [digits[begin:end] or None for begin, end in itertools.pairwise(ends)]
+    if blank in flat:  # of a value that ends in such bytes these are put back
+        known = [packed.rstrip(b"\xff") if packed else b"" for packed in found]
+        found = [packed + b"\xff" * (-len(packed) % width) or None for packed in known]
     is_odd = (values > most) & (values != blank)
     row_of = np.repeat(np.arange(len(rows)), [len(row) for row in rows]) if is_odd.any() else _NO_INTS
     return found, np.unique(row_of[is_odd]).tolist() if len(row_of) else []
