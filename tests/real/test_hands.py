@@ -69,11 +69,15 @@ async def make(cluster: Cluster, name: str) -> Object:
 
 
 async def settled(cluster: Cluster, thing: Object) -> Object:
-    """Controllers write into a new object's status for a moment; wait until its version stands still."""
+    """Controllers write into a new object for a moment; wait until its version stands still, and until whoever has a
+    controller here was seen by it."""
     seen = [thing]
 
     async def is_same() -> bool:
-        seen.append(await cluster.refresh(thing))
+        now = await cluster.refresh(thing)
+        seen.append(now)
+        if thing["apiVersion"] == "apps/v1" and not now.get("status", {}).get("observedGeneration"):
+            return False
         return len(seen) > 3 and len({each["metadata"]["resourceVersion"] for each in seen[-3:]}) == 1
 
     await cluster.wait_until(is_same)
