@@ -90,23 +90,35 @@ def fill_energy(packed: bytes | None, other: bytes | None) -> bytes | None:
 
 
 def _pack(rows: Sequence[Hours], width: int, most: int) -> tuple[list[bytes | None], list[int]]:
-    blank = 256**width - 1
-    flat = [blank if one is None else one for row in rows for one in row]
-    if flat.count(blank) == len(flat):
-        return [None] * len(rows), []
-    if min(flat) < 0 or max(flat) > blank:
+    blank, lengths = 256**width - 1, [len(row) for row in rows]
+    values = _flatten(rows, blank)
+    if values is None or (len(values) and not 0 <= values.min() <= values.max() <= blank):
         odd = [at for at, row in enumerate(rows) if any(one is not None and not 0 <= one <= most for one in row)]
         return _pack([() if at in set(odd) else row for at, row in enumerate(rows)], width, most)[0], odd
-    values = np.array(flat, ">i8")
-    digits = values.view(np.uint8).reshape(-1, 8)[:, 8 - width :].tobytes()
-    ends = list(itertools.accumulate([len(row) * width for row in rows], initial=0))
+    is_blank = values == blank
+    if is_blank.all():
+        return [None] * len(rows), []
+    digits = values.astype(">i8").view(np.uint8).reshape(-1, 8)[:, 8 - width :].tobytes()
+    ends = itertools.accumulate((length * width for length in lengths), initial=0)
     found: list[bytes | None] = [digits[begin:end] or None for begin, end in itertools.pairwise(ends)]
-    if blank in flat:  # of a value that ends in such bytes these are put back
+    if is_blank.any():  # of a value that ends in such bytes these are put back
         known = [packed.rstrip(b"\xff") if packed else b"" for packed in found]
         found = [packed + b"\xff" * (-len(packed) % width) or None for packed in known]
-    is_odd = (values > most) & (values != blank)
-    row_of = np.repeat(np.arange(len(rows)), [len(row) for row in rows]) if is_odd.any() else _NO_INTS
+    is_odd = (values > most) & ~is_blank
+    row_of = np.repeat(np.arange(len(rows)), lengths) if is_odd.any() else _NO_INTS
     return found, np.unique(row_of[is_odd]).tolist() if len(row_of) else []
+
+
+def _flatten(rows: Sequence[Hours], blank: int) -> Ints | None:
+    """All hours, one after the other; None: one of them is too large for any number of ours. To look at each of them by
+    itself takes twice as long, and is for those alone that have hours which were not measured."""
+    flat = list(itertools.chain.from_iterable(rows))
+    try:
+        return np.array(flat, np.int64)
+    except OverflowError:
+        return None
+    except TypeError:
+        return _flatten([[blank if one is None else one for one in flat]], blank)
 
 
 def _unpack(packed: bytes | None, width: int) -> tuple[int | None, ...]:
