@@ -309,21 +309,9 @@ def _decide_one(
         under_used = {node.uid for node in ground.nodes if node.name in kinds}
         judged.unneeded = {uid: since for uid, since in judged.unneeded.items() if uid not in under_used}
     is_halted = any(brake in found for brake in brakes.HALTS_ALL)
-    unlisted = ground.find_unlisted() if arrived.failed else ()
-    failed = [
-        _release_failed(ground, node) for node in arrived.failed
-        if not (is_halted or node.kept or node.is_broken or spot.is_taken_back(node, board.now))
-        and node.name not in unlisted
-    ]
-    releases = (*failed, *judged.releases)
+    releases = (*_release_all_failed(board, ground, is_halted=is_halted), *judged.releases)
     needs = board.found.needs.get(policy.name, [])
-    blocked = dict(ground.blocked)
-    if board.found.nobody:
-        blocked[Blocked.NoPoolFits] = f"{units.many(board.found.nobody, 'pod')} fit no pool"
-    if over.stopped:
-        blocked[Blocked.LimitReached] = over.stopped
-    if isinstance(board.sight.limits, Unseen) and needs:
-        blocked[Blocked.Unseen] = f"what budgets forbid is not seen: {board.sight.limits.why}"
+    blocked = _find_blocked(board, ground, over.stopped)
     held = grow.count_held(ground.nodes, board.kept.room) if ground.past.full_at else 0
     full_at = ground.past.full_at if held <= (ground.past.full_at or 0) else None  # else somebody came
     is_full = policy.name in busy and held == full_at
@@ -345,6 +333,28 @@ def _decide_one(
         or _sum_up(ground, found, grows, releases, measured, arrived, waiting.because, is_full=is_full),
     )
     return made, judged
+
+
+def _release_all_failed(board: ScalingBoard, ground: PolicyGround, *, is_halted: bool) -> list[Release]:
+    arrived = board.arrived[ground.policy.name]
+    unlisted = ground.find_unlisted() if arrived.failed else ()
+    return [
+        _release_failed(ground, node) for node in arrived.failed
+        if not (is_halted or node.kept or node.is_broken or spot.is_taken_back(node, board.now))
+        and node.name not in unlisted
+    ]
+
+
+def _find_blocked(board: ScalingBoard, ground: PolicyGround, stopped: str) -> dict[Blocked, str]:
+    """`stopped`: why another autoscaler adds nothing; "": it does."""
+    blocked = dict(ground.blocked)
+    if board.found.nobody:
+        blocked[Blocked.NoPoolFits] = f"{units.many(board.found.nobody, 'pod')} fit no pool"
+    if stopped:
+        blocked[Blocked.LimitReached] = stopped
+    if isinstance(board.sight.limits, Unseen) and board.found.needs.get(ground.policy.name):
+        blocked[Blocked.Unseen] = f"what budgets forbid is not seen: {board.sight.limits.why}"
+    return blocked
 
 
 def _count(ground: PolicyGround, arrived: ComingNodes, now: Instant) -> TierCounts:
