@@ -242,7 +242,15 @@ def _override(name: str, duration: str | None, reason: str, end: bool, **given: 
 
 def _lift(name: str, **given: Any) -> None:
     async def act(api: kube.Api) -> tuple[int, int, tuple[str, ...], tuple[str, ...]]:
-        return *await verbs.lift(api, name), *await verbs.free_pools(api, name)
+        gone, pods = None, (0, 0)
+        try:
+            pods = await verbs.lift(api, name)
+        except verbs.Declined as problem:  # of one that is gone, NodePools may still be held
+            gone = problem
+        pools = await verbs.free_pools(api, name)
+        if gone is not None and not any(pools):
+            raise gone
+        return *pods, *pools
 
     removed, waiting, freed, held = _ask(given, act)
     show.sentence(

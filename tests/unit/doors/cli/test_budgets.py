@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import copy
 import json
 import threading
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ import yaml
 from aiohttp import web
 from click.testing import CliRunner, Result
 from tests.unit.clients import loopback
+from tests.unit.stories.test_node_pools import DEFINITION
 
 from fallow import names
 from fallow.doors.cli import main
@@ -192,6 +194,22 @@ def test_lift_without_anybody_waiting_says_so(place: Place) -> None:
 def test_lift_of_what_is_not_there_is_no_success(place: Place) -> None:
     done = place.type("lift", "nope")
     assert (done.exit_code, "there is no CostBudget nope" in done.output) == (1, True), done.output
+
+
+def test_lift_gives_back_what_a_budget_holds_that_is_gone(place: Place) -> None:
+    place.store.create(copy.deepcopy(DEFINITION))
+    record = json.dumps({"limits": {names.GPU: "9"}, "gpus": "4", "budgets": ["gone"], "since": "2026-11-15T11:58:00Z"})
+    place.store.create({
+        "apiVersion": "karpenter.sh/v1", "kind": "NodePool", "spec": {"limits": {names.GPU: "4"}},
+        "metadata": {"name": "gpu", "annotations": {names.ORIGINAL_LIMITS: record}},
+    })
+    assert place.type("lift", "nope").exit_code == 1
+    done = place.type("lift", "gone")
+    assert (done.exit_code, "NodePool gpu has its own limits back" in done.output) == (0, True), done.output
+    found = place.store.find(stores.Key("karpenter.sh", "NodePool", "", "gpu"))
+    assert found is not None
+    assert found.object["spec"] == {"limits": {names.GPU: "9"}}
+    assert place.type("lift", "gone").exit_code == 1
 
 
 @pytest.mark.parametrize(("status", "says"), [
