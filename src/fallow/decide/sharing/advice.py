@@ -150,10 +150,17 @@ def _find_fewer(facts: ShareFacts, use: ShareUse) -> Iterator[_Way]:
     total, (memory, compute) = _find_total(use), _need(use)
     if total is None:
         return
-    wanted = max(1, min(math.ceil(facts.each * max(compute, memory / total)), facts.each - (use.unused or 0)))
+    wanted = max(1, min(math.ceil(facts.each * max(compute, memory / total)), facts.each - _count_unused(facts, use)))
     if wanted < facts.each:
         because = f"{wanted} instead of {facts.each} GPUs for each pod"
         yield _take_part(AdviceKind.fewer, wanted / facts.each, because)
+
+
+def _count_unused(facts: ShareFacts, use: ShareUse) -> int:
+    """Of GPUs that a pod came back on all are new, and were never used yet; where it seems to have used none of them,
+    either that or what else is said of it is not true."""
+    is_true = use.seconds >= DAY and use.unused is not None and use.unused < facts.each
+    return use.unused or 0 if is_true else 0
 
 
 def _find_model(facts: ShareFacts, use: ShareUse) -> Iterator[_Way]:
